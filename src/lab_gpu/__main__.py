@@ -1,0 +1,7 @@
+"""`python -m lab_gpu` is `lab-gpu`."""
+
+import sys
+
+from lab_gpu.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,30 @@
+"""`lab-gpu server undrain`: let tasks start again on a node or GPU that was drained or set aside."""
+
+from __future__ import annotations
+
+import argparse
+from urllib.parse import quote
+
+from lab_gpu.cli import frame
+from lab_gpu.cli.commands.server_drain import place
+
+SUMMARY = "let tasks start again on a drained node or GPU"
+EXAMPLES = ("lab-gpu server undrain node-1", "lab-gpu server undrain node-1 --gpu 3")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    node = parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it")
+    node.complete = "nodes"  # type: ignore[attr-defined]
+    parser.add_argument("--gpu", type=int, metavar="I", help="only this GPU, by its index")
+    frame.add_master_flags(parser)
+    frame.add_json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    path = f"/api/v1/nodes/{quote(args.node, safe='')}/undrain"
+    answer = frame.master(args).post(path, {"gpu": args.gpu})
+    if args.json:
+        frame.print_json(answer)
+    else:
+        frame.out(f"{place(args.node, args.gpu)} takes tasks again")
+    return 0

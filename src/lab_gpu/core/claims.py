@@ -1,0 +1,23 @@
+"""What the masters of one host tell each other: who holds how much of which GPU (SPEC 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab_gpu.core.ids import GpuUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one master of this host holds on one GPU, and for which process (the master's own until there is one)."""
+
+    gpu: GpuUuid
+    mib: int  # the total of the GPU where it is taken whole
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class OthersClaim:
+    owner: str
+    claim: Claim

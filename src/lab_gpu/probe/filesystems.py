@@ -1,0 +1,70 @@
+"""Where a path really lies, and how much room is left there. Paths that do not exist yet count as their parents."""
+
+from __future__ import annotations
+
+import os
+
+NETWORK_TYPES = frozenset(
+    "9p acfs afs beegfs ceph cifs coda davfs glusterfs gpfs lustre ncpfs ncp nfs nfs4 ocfs2 orangefs"
+    " panfs pvfs2 quobyte smb3 smbfs wekafs".split()
+)
+NETWORK_FUSE = frozenset(
+    "beegfs-ondemand ceph ceph-fuse cvmfs davfs2 gcsfuse glusterfs goofys juicefs JuiceFS mfs moosefs mountpoint-s3"
+    " rclone s3fs seaweedfs smbnetfs sshfs".split()
+)
+_OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+
+
+def on_network(path: str) -> bool:
+    """Whether the path lies on a file system that other hosts may write too: locks and WAL are not safe there."""
+    kind, _, program = file_system_type(path).partition(".")
+    return program in NETWORK_FUSE if kind == "fuse" else kind in NETWORK_TYPES
+
+
+def file_system_type(path: str) -> str:
+    """As the kernel names it ("ext4", "nfs4", "fuse.sshfs"); "" where it does not tell."""
+    real = existing(path)
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
+        return type_of_mount(mounts.read(), real, os.stat(real).st_dev)
+
+
+def free_bytes(path: str) -> int:
+    """What we may still write there; root's own reserve is not counted."""
+    room = os.statvfs(existing(path))
+    return room.f_bavail * room.f_frsize
+
+
+def existing(path: str) -> str:
+    """The path itself, or the nearest of its parents that exists, without links."""
+    real = os.path.realpath(path)
+    while not os.path.lexists(real) and real != "/":
+        real = os.path.dirname(real)
+    return real
+
+
+def type_of_mount(mountinfo: str, real: str, device: int) -> str:
+    """The mount of the file's device; where none has it (btrfs subvolumes), the longest mount point above it."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    longest, found = -1, ""
+    for line in mountinfo.splitlines():
+        fields, separator, rest = line.partition(" - ")
+        words = fields.split(" ")
+        if not separator or len(words) < 5:
+            continue
+        if words[2] == number:
+            return rest.split(" ", 1)[0]
+        point = _plain(words[4])
+        # Of mounts on one point the later hides the earlier.
+        if _is_under(real, point) and len(point) >= longest:
+            longest, found = len(point), rest.split(" ", 1)[0]
+    return found
+
+
+def _is_under(path: str, point: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _plain(written: str) -> str:
+    for code, letter in _OCTAL.items():
+        written = written.replace(code, letter)
+    return written

@@ -1,0 +1,112 @@
+"""What the service needs from the outside, as protocols. daemon/ passes the adapters in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lab_gpu.core.attempts import Armed, Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder, Whereabouts
+from lab_gpu.core.claims import Claim, OthersClaim
+from lab_gpu.core.ids import AttemptId, NodeName, TaskId
+from lab_gpu.core.model import Grant, ProcessName
+from lab_gpu.core.snapshot import HostFacts
+
+__all__ = [
+    "Armed",
+    "AttemptRef",
+    "Begun",
+    "Claim",
+    "ClaimCheck",
+    "Claims",
+    "Clock",
+    "Engine",
+    "ExitRecord",
+    "GpuLine",
+    "LaunchFailed",
+    "LaunchOrder",
+    "OthersClaim",
+    "Probe",
+    "Whereabouts",
+]
+
+
+class Engine(Protocol):
+    """How an attempt is started, signalled and found again on a node."""
+
+    boot_id: str
+
+    def arm(self, order: LaunchOrder) -> Armed:
+        """Make directory, scripts, log and the waiting shell. Raises LaunchFailed and leaves nothing behind."""
+
+    def start(self, armed: Armed, line: GpuLine) -> None:
+        """Tell the waiting shell to go. Raises LaunchFailed where it is gone."""
+
+    def revoke(self, armed: Armed) -> None:
+        """Take back: the shell ends having done nothing, directory and an empty log of ours are removed."""
+
+    def reap(self, process: ProcessName) -> None:
+        """Collect the exit of a child of ours; no-op for processes that are not."""
+
+    def exit_record(self, directory: str) -> ExitRecord | None: ...
+
+    def begun(self, directory: str) -> Begun | None: ...
+
+    def bar(self, directory: str) -> bool:
+        """Create `begun` ourselves where it is missing, so that the command can never start. True: we won."""
+
+    def find(self, directory: str, uni_id: str, runner: ProcessName | None) -> Whereabouts:
+        """Where an attempt of before a restart stands. Bars it where it had not begun."""
+
+    def tree(self, uni_id: str, runner: ProcessName | None, session: int | None) -> tuple[ProcessName, ...]:
+        """Every living process of the attempt but run.sh: its session, children, and carriers of its uni_id."""
+
+    def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...] | None:
+        """Children we were given by the death of their parents and do not know; None where the kernel cannot tell."""
+
+    def uni_id_of(self, process: ProcessName) -> str | None: ...
+
+    def alive(self, process: ProcessName) -> bool: ...
+
+    def send(self, process: ProcessName, signal: int) -> bool:
+        """Signal a process by pidfd after checking its start time; false where it is gone."""
+
+    def catchers(self, processes: Sequence[ProcessName], signal: int) -> tuple[ProcessName, ...]:
+        """Those that catch the signal (SigCgt), without forked workers of one that does, and without run.sh."""
+
+
+class Probe(Protocol):
+    """Reads this host's GPUs. Blocking: called by the reader thread only."""
+
+    def read(self) -> HostFacts: ...
+
+    def close(self) -> None: ...
+
+
+class Claims(Protocol):
+    """The claims directory all masters of this host share (SPEC 6)."""
+
+    def others(self) -> tuple[OthersClaim, ...]:
+        """Living claims of other masters, read without the lock (for readings)."""
+
+    def exchange(self, mine: Sequence[Claim], fits: ClaimCheck) -> bool:
+        """Under the lock: read all others', ask `fits(others)`, and only then write `mine`. False: nothing written."""
+
+    def publish(self, mine: Sequence[Claim]) -> None:
+        """Write our own file (fewer claims than before never need the check)."""
+
+
+class ClaimCheck(Protocol):
+    def __call__(self, others: Sequence[OthersClaim]) -> bool: ...
+
+
+class Clock(Protocol):
+    def __call__(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRef:
+    id: AttemptId
+    task: TaskId
+    grant: Grant
+    node: NodeName

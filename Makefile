@@ -23,6 +23,7 @@ up: .venv/.installed
 	@$(BIN)/python scripts/up.py
 
 install: .venv/.installed
+	@echo "the commands are in .venv/bin"
 
 .venv/.made-at:
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \

@@ -1,4 +1,4 @@
-"""Asks a master's API for its GPUs again and again, as fast as it answers, until it is killed; counts into a file.
+"""Asks a master's API for its GPUs as fast as it answers, until it is killed; counts the answers into a file.
 
 usage: asker.py SOCKET COUNT_FILE
 """
@@ -21,9 +21,8 @@ def read_answer(connection: socket.socket) -> None:
     head, _, body = received.partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n", 1)[0]:
         sys.exit(f"the API answered {head[:80]!r}")
-    [length] = [
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
-    ]
+    lines = head.lower().split(b"\r\n")
+    length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
     while len(body) < length:
         body += take(connection)
 

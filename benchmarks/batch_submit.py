@@ -1,6 +1,7 @@
-"""How long 10,000 tasks in one file take to be accepted, by the command a person types; all durable when it returns.
+"""How long 10,000 tasks in one file take to be accepted, by the command a person types.
 
-The baseline writes the same lines into a bare SQLite table in one transaction, synced: what no queue on disk can beat.
+All are durable when it returns. The baseline writes the same lines into a bare SQLite table in one synced
+transaction: no queue on disk can beat that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What 1,000,000 finished tasks in the database cost: submit, status and hand-off beside those of an empty one.
+"""What 1,000,000 finished tasks in the database cost: submit, status and hand-off, beside an empty database.
 
-The finished tasks are copies of one that really ran, with its attempt and its history, written straight into SQLite.
+They are copies of one that really ran, with its attempt and its history, written straight into SQLite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def columns(database: sqlite3.Connection, table: str) -> list[str]:
 
 
 def copy_rows(database: sqlite3.Connection, table: str, new: dict[str, str], where: str, copies: int) -> None:
-    """Each row of `where` again and again; `new` gives the expressions of columns that must differ, with n the copy."""
+    """Each row of `where` again and again; `new` has expressions for what must differ, n being the copy."""
     names = columns(database, table)
     values = ", ".join(new.get(name, f"old.{name}") for name in names)
     database.execute(

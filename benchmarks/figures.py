@@ -73,7 +73,8 @@ def table(figures: Sequence[dict[str, Any]]) -> str:
     rows = [("figure", "value", "baseline", "ratio", "must", "holds"), *map(row, figures)]
     widths = [max(len(line[column]) for line in rows) for column in range(6)]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in rows
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in rows
     )
 
 

@@ -1,8 +1,8 @@
-"""How long a GPU idles between two tasks, by stamps the tasks write themselves: last line to the next one's first.
+"""How long a GPU idles between two tasks: one's last line to the next one's first, stamped by themselves.
 
-One virtual GPU, tasks of 50 ms that take all of it, everything durable; beside it the barest thing a person could
-use, a shell loop over the same lines, in the same run. Then again with the API asked without pause, again with
-20,000 more tasks waiting, and again as one named queue.
+One virtual GPU, tasks of 50 ms that take all of it, everything durable; beside it, in the same run, the
+barest thing a person could use: a shell loop over the same lines. Then again as one named queue, with the API
+asked without pause, and with 20,000 more tasks waiting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gaps_ms(stamps: Path, tasks: int) -> list[float]:
     if [line[0] for line in lines] != ["b", "e"] * tasks:
         raise BenchmarkFailed(f"{tasks} tasks one after another should have left {2 * tasks} stamps in turn")
     ends, begins = lines[1:-1:2], lines[2::2]
-    return [1000 * (float(begin[1]) - float(end[1])) for end, begin in zip(ends, begins)]
+    return [1000 * (float(begin[1]) - float(end[1])) for end, begin in zip(ends, begins, strict=True)]
 
 
 def shell_loop(folder: Path, tasks: int) -> list[float]:
@@ -61,7 +61,7 @@ def api_asked_without_pause(on: Stand, asking: bool) -> Iterator[Path]:
 
 
 def wait_behind(on: Stand, waiting: int) -> int | None:
-    """Tasks in line behind the measured ones, of ten different needs, kept there by a task that holds the GPU."""
+    """Tasks in line behind the measured ones, of ten different needs, kept there by one that holds it."""
     if not waiting:
         return None
     tail = {"command": gate_command(on.home / "over", on.home / "over"), "priority": TAIL_GATE}

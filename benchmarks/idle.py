@@ -1,6 +1,6 @@
 """What an idle master costs: memory (PSS) of all its processes, processor time and wake-ups over a while.
 
-The baseline for memory is a Python that only sleeps. A wake-up is a context switch of any thread, wanted or not.
+The baseline for memory is a Python that only sleeps. A wake-up is any context switch of any thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How soon a killed master is back: its loop answers, a task that ran goes on, the next one starts, the doors answer.
+"""How soon a killed master is back: loop ready, running task adopted, next one started, doors up.
 
-Two GPUs: on one a task runs through the crash; the other's task ends while no master lives, so the one that waits for
-it can only be started by the new master, after it has settled the end it did not see.
+Two GPUs: on one a task runs through the crash; the other's task ends while no master lives, so the one that
+waits for it can only be started by the new master, after it has settled the end it did not see.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def bare_python_s() -> float:
 
 
 def doors_answer(on: Stand) -> bool:
-    return on.api.get("/api/health")["status"] == "ok"
+    return bool(on.api.get("/api/health")["status"] == "ok")
 
 
 def begun(on: Stand, name: str) -> None:
@@ -65,7 +65,9 @@ def measure(asked: argparse.Namespace) -> list[Figure]:
         on.start()
         on.add_virtual(gpus=2)
         on.wait(on.submit([{"command": "true"}] * asked.finished))
-        loop_s, doors_s, next_s = zip(*(crash_and_return(on, turn) for turn in range(asked.turns)))
+        loop_s, doors_s, next_s = zip(
+            *(crash_and_return(on, turn) for turn in range(asked.turns)), strict=True
+        )
     return [
         at_most("killed master started to loop ready: median", median(loop_s), "s", 0.3),
         at_most("started to waiting task's first line: median", median(next_s), "s", 0.3),

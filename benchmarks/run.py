@@ -1,6 +1,6 @@
 """Runs every benchmark, prints one table, and keeps it in benchmarks/results.
 
-usage: run.py [--name NAME] [NAME_OF_A_BENCHMARK ...]      NAME defaults to this host's; none named: all of them
+usage: run.py [--name NAME] [NAME_OF_A_BENCHMARK ...]      without names: all of them
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stand every benchmark runs on: a master of its own in a temporary home, and nothing left behind.
 
-A benchmark refuses to report when one of its tasks failed: a figure of work that was not done is worth nothing.
+A benchmark refuses to report when one of its tasks failed: figures of work not done are worth nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From `lab-gpu submit` to the task's first line on an idle queue, beyond what the submit command itself took.
+"""From `lab-gpu submit` to the task's first line on an idle queue, beyond the time the command itself took.
 
 The baseline is the same line in a plain shell, from its start to its first line.
 """
@@ -26,7 +26,7 @@ def plain_shell(folder: Path, turn: int) -> float:
 
 
 def one_submit(on: Stand, turn: int) -> tuple[float, float]:
-    """Seconds from the command's end to the first line (below zero: it came before), and the command's own time."""
+    """Seconds from the command's end to the first line (negative: it came before), and the command's own."""
     stamp = on.home / f"stamp-{turn}"
     took_s = on.command("submit", "--mem", "1G", first_line(stamp))
     returned = time.time()
@@ -39,7 +39,7 @@ def measure(asked: argparse.Namespace) -> list[Figure]:
         on.start()
         on.add_virtual(gpus=2)
         bare = [plain_shell(on.home, turn) for turn in range(asked.turns)]
-        beyond, own = zip(*(one_submit(on, turn) for turn in range(asked.turns)))
+        beyond, own = zip(*(one_submit(on, turn) for turn in range(asked.turns)), strict=True)
     return [
         at_most("submit returned to first line: median", 1000 * median(beyond), "ms", 40),
         at_most("submit returned to first line: p99", 1000 * p99(beyond), "ms", 40),

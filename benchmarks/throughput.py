@@ -1,4 +1,4 @@
-"""How many tasks a second go through: 1,000 times `true` on four virtual GPUs, beside xargs with four at once."""
+"""How many tasks a second go through: 1,000 times `true` on four virtual GPUs, beside xargs with four."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make up` does once the commands are installed: a master that answers, GPUs it knows, one task run to its end.
+"""What `make up` does once all is installed: a master that answers, GPUs it knows, one task run to its end.
 
 A master that answered already has proved itself before: then this only says where things are.
 """
@@ -26,11 +26,7 @@ def main() -> int:
         api, fresh = reach_master()
         declare_gpus(api)
         task = sample_task(api, run_anew=fresh)
-        print(
-            f"task {task['id']} said: {last_line(api, task)}"
-            if task["state"] == "completed"
-            else still(api, task)
-        )
+        print(f"task {task['id']}  {what_became(api, task)}")
         say_where(api)
     except LabGpuError as error:
         print(f"make up: {error}", file=sys.stderr)
@@ -91,14 +87,13 @@ def finished(api: Api, task: dict[str, Any], patience_s: float) -> dict[str, Any
     return dict(answer["tasks"][0])
 
 
-def last_line(api: Api, task: dict[str, Any]) -> str:
+def what_became(api: Api, task: dict[str, Any]) -> str:
+    """Its last log line, or why there is none yet."""
+    if task["state"] != "completed":
+        reason = api.get(f"/api/v1/tasks/{task['id']}/why")["text"]
+        return f"{task['state']}: {reason}"
     lines = api.get(f"/api/v1/tasks/{task['id']}/logs")["text"].splitlines()
-    return str(lines[-1]) if lines else "(nothing)"
-
-
-def still(api: Api, task: dict[str, Any]) -> str:
-    reason = api.get(f"/api/v1/tasks/{task['id']}/why")["text"]
-    return f"task {task['id']} is {task['state']}: {reason}"
+    return str(lines[-1]) if lines else "(its log is empty)"
 
 
 def say_where(api: Api) -> None:
@@ -115,11 +110,8 @@ def say_where(api: Api) -> None:
 def bin_folder() -> str:
     """As short as the person's own shell can follow it: PWD is where make was typed, even with make -C."""
     typed_in = os.environ.get("PWD", "")
-    return (
-        ".venv/bin"
-        if os.path.realpath(typed_in) == os.path.realpath(ROOT)
-        else os.path.join(ROOT, ".venv/bin")
-    )
+    folder = "" if os.path.realpath(typed_in) == os.path.realpath(ROOT) else ROOT
+    return os.path.join(folder, ".venv/bin")
 
 
 if __name__ == "__main__":

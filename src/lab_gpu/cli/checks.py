@@ -1,6 +1,6 @@
-"""What `lab-gpu doctor` looks at. Each check is one small function of what it is given; it answers a Finding, never raises.
+"""What `lab-gpu doctor` looks at: small functions of what they are given. They answer a Finding, never raise.
 
-A finding is `ok`, `warn` (something is less than it could be) or `bad` (something will not work), and says what to do.
+A finding is `ok`, `warn` (less than it could be) or `bad` (something will not work), and says what to do.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 OK, WARN, BAD = "ok", "warn", "bad"
 NETWORK_FILE_SYSTEMS = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
-    + ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "wekafs", "panfs", "orangefs")
 )
+NETWORK_IN_USER_SPACE = frozenset(("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs"))
 LEAST_FREE_BYTES, SCARCE_FREE_BYTES = 256 << 20, 2 << 30
 LEAST_INOTIFY_INSTANCES = 64
 EARLIEST_SANE_TIME = 1_735_689_600  # 2025-01-01: no clock is right before this was written
@@ -62,13 +62,15 @@ def python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
 
 def nvml(environ: Mapping[str, str]) -> Finding:
     if environ.get("LAB_GPU_NO_NVML") == "1":
-        return Finding("nvml", WARN, "switched off by LAB_GPU_NO_NVML=1", "unset it where the GPUs shall be read")
+        return Finding(
+            "nvml", WARN, "switched off by LAB_GPU_NO_NVML=1", "unset it where the GPUs shall be read"
+        )
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception as error:
-        advice = "on a GPU host install the NVIDIA driver; elsewhere `lab-gpu server add-node` declares a virtual node"
+        advice = "install the NVIDIA driver, or declare a virtual node with `lab-gpu server add-node`"
         return Finding("nvml", WARN, f"no GPU can be read: {error}", advice)
     try:
         return _nvml_gpus(pynvml)
@@ -86,17 +88,23 @@ def _nvml_gpus(binding: Any) -> Finding:
             sick.append(f"GPU {index}: {error}")
     if sick:
         return Finding("nvml", BAD, "; ".join(sick), "look at `dmesg` and reset the GPU or reboot")
-    return Finding("nvml", OK, f"{count} GPU{'' if count == 1 else 's'}, driver {binding.nvmlSystemGetDriverVersion()}")
+    return Finding(
+        "nvml", OK, f"{count} GPU{'' if count == 1 else 's'}, driver {binding.nvmlSystemGetDriverVersion()}"
+    )
 
 
 def nvidia_smi(run: Callable[[Sequence[str]], tuple[int, str]] = run_tool) -> Finding:
     status, text = run(("nvidia-smi", "-L"))
     if status == 0:
-        return Finding("nvidia-smi", OK, f"lists {len(text.splitlines())} GPUs")
+        return Finding("nvidia-smi", OK, f"GPUs listed: {len(text.splitlines())}")
     if status == 127:
-        return Finding("nvidia-smi", WARN, "not on PATH", "it is the fallback where NVML fails; it comes with the driver")
+        return Finding(
+            "nvidia-smi", WARN, "not on PATH", "it is the fallback where NVML fails; it comes with the driver"
+        )
     first = text.splitlines()[0] if text else f"exit status {status}"
-    return Finding("nvidia-smi", BAD, f"fails: {first}", "the driver and its kernel module must be of one version")
+    return Finding(
+        "nvidia-smi", BAD, f"fails: {first}", "the driver and its kernel module must be of one version"
+    )
 
 
 def tool(name: str, words: Sequence[str], needed: bool, advice: str) -> Finding:
@@ -112,18 +120,20 @@ def conda(environ: Mapping[str, str]) -> Finding:
     if found and os.access(found, os.X_OK):
         return Finding("conda", OK, found)
     if found:
-        return Finding("conda", WARN, f"CONDA_EXE names {found}, which cannot be run", "unset it or install conda there")
+        return Finding(
+            "conda", WARN, f"CONDA_EXE names {found}, which cannot be run", "unset it or install conda there"
+        )
     return Finding("conda", WARN, "not found", "only `--env NAME` needs it; the path of a venv works without")
 
 
 def log_root(path: str) -> Finding:
-    """Writable now, or in a folder where it can be made."""
-    place = path
-    while not os.path.isdir(place) and os.path.dirname(place) != place:
-        place = os.path.dirname(place)
-    if os.access(place, os.W_OK | os.X_OK):
-        return Finding("log root", OK, path)
-    return Finding("log root", BAD, f"{path} cannot be written", "name another one: lab-gpu config set log_root DIR")
+    """A file can be made there, or in the folder in which the root itself would be made."""
+    try:
+        tempfile.TemporaryFile(dir=nearest_folder(path)).close()
+    except OSError as error:
+        advice = "name another one: lab-gpu config set log_root DIR"
+        return Finding("log root", BAD, f"{path} cannot be written: {error.strerror}", advice)
+    return Finding("log root", OK, path)
 
 
 def permissions(home: str, uid: int) -> Finding:
@@ -132,9 +142,16 @@ def permissions(home: str, uid: int) -> Finding:
         return Finding("permissions", OK, f"{home} is not there yet; the first start makes it")
     faults = [*_wrong_mode(home, uid, 0o022), *_wrong_mode(f"{home}/token", uid, 0o077)]
     if faults:
-        return Finding("permissions", BAD, "; ".join(faults), f"chmod go-w {home}; chmod 600 {home}/token; chown both to you")
+        return Finding(
+            "permissions",
+            BAD,
+            "; ".join(faults),
+            f"chmod go-w {home}; chmod 600 {home}/token; chown both to you",
+        )
     if not os.access(home, os.W_OK | os.X_OK):
-        return Finding("permissions", BAD, f"{home} cannot be written", f"chmod u+rwx {home}, or set LAB_GPU_HOME")
+        return Finding(
+            "permissions", BAD, f"{home} cannot be written", f"chmod u+rwx {home}, or set LAB_GPU_HOME"
+        )
     return Finding("permissions", OK, home)
 
 
@@ -168,7 +185,9 @@ def disk_space(name: str, path: str) -> Finding:
     text = f"{free / (1 << 30):.1f} GiB free at {path}"
     if free < LEAST_FREE_BYTES or (room.f_files and room.f_favail == 0):
         return Finding(name, BAD, text, "make room: a full disk stops every submit")
-    return Finding(name, WARN, text, "make room soon") if free < SCARCE_FREE_BYTES else Finding(name, OK, text)
+    return (
+        Finding(name, WARN, text, "make room soon") if free < SCARCE_FREE_BYTES else Finding(name, OK, text)
+    )
 
 
 def nearest_folder(path: str) -> str:
@@ -181,8 +200,13 @@ def nearest_folder(path: str) -> str:
 def file_system(path: str, mounts: str) -> Finding:
     """`mounts` is the text of /proc/self/mounts."""
     kind = file_system_of(os.path.realpath(path), mounts)
-    if kind in NETWORK_FILE_SYSTEMS:
-        return Finding("file system", WARN, f"{path} lies on {kind}", "a local one is faster: set LAB_GPU_HOME to a local disk")
+    if kind in NETWORK_FILE_SYSTEMS | NETWORK_IN_USER_SPACE:
+        return Finding(
+            "file system",
+            WARN,
+            f"{path} lies on {kind}",
+            "a local one is faster: set LAB_GPU_HOME to a local disk",
+        )
     return Finding("file system", OK, f"{path} lies on {kind}")
 
 
@@ -202,24 +226,32 @@ def file_system_of(path: str, mounts: str) -> str:
 def clock(folder: str, now: float) -> Finding:
     """The clock is past any doubt, and agrees with the file system that stamps the logs."""
     if now < EARLIEST_SANE_TIME:
-        return Finding("clock", BAD, f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set the clock; run NTP")
+        return Finding(
+            "clock", BAD, f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", "set the clock; run NTP"
+        )
     try:
         with tempfile.TemporaryFile(dir=nearest_folder(folder)) as file:
             ahead_s = os.fstat(file.fileno()).st_mtime - time.time()
     except OSError:
         return Finding("clock", OK, "set; the file system could not be asked")
     if abs(ahead_s) > 5:
-        return Finding("clock", WARN, f"the file system's clock is {ahead_s:+.0f} s off", "run NTP on both hosts")
+        return Finding(
+            "clock", WARN, f"the file system's clock is {ahead_s:+.0f} s off", "run NTP on both hosts"
+        )
     return Finding("clock", OK, "set, and the file system agrees")
 
 
-def lingering(user: str, uid: int, systemd_dir: str = "/run/systemd/system", marks: str = "/var/lib/systemd/linger") -> Finding:
+def lingering(
+    user: str, uid: int, systemd_dir: str = "/run/systemd/system", marks: str = "/var/lib/systemd/linger"
+) -> Finding:
     """A host with logind may end what a user left behind at logout, the master and its tasks with it."""
     if uid == 0 or not os.path.isdir(systemd_dir):
         return Finding("lingering", OK, "not needed here")
     if os.path.exists(f"{marks}/{user}"):
         return Finding("lingering", OK, f"on for {user}")
-    return Finding("lingering", WARN, f"off for {user}: this host may end tasks at logout", "loginctl enable-linger")
+    return Finding(
+        "lingering", WARN, f"off for {user}: this host may end tasks at logout", "loginctl enable-linger"
+    )
 
 
 def inotify(folder: str = "/proc/sys/fs/inotify") -> Finding:
@@ -227,7 +259,7 @@ def inotify(folder: str = "/proc/sys/fs/inotify") -> Finding:
         with open(f"{folder}/max_user_instances", encoding="ascii") as file:
             instances = int(file.read())
     except (OSError, ValueError):
-        return Finding("inotify", WARN, "its limits cannot be read", "`logs -f` looks twice a second instead")
+        return Finding("inotify", WARN, "its limits cannot be read", "look at /proc/sys/fs/inotify")
     if instances < LEAST_INOTIFY_INSTANCES:
         advice = "sysctl fs.inotify.max_user_instances=512"
         return Finding("inotify", WARN, f"only {instances} instances for each user", advice)
@@ -237,7 +269,7 @@ def inotify(folder: str = "/proc/sys/fs/inotify") -> Finding:
 def master(answer: Mapping[str, Any] | None, fault: str | None, version: str) -> Sequence[Finding]:
     """`answer` is what /api/v1/server said; `fault` why nothing did; `version` this program's own."""
     if answer is None:
-        return (Finding("master", WARN, fault or "none runs", "start one: lab-gpu server start"),)
+        return (Finding("master", WARN, fault or "none runs"),)
     found = [Finding("master", OK, f"pid {answer['pid']}, {answer.get('url') or answer.get('socket')}")]
     if answer["version"] != version:
         text = f"the master is {answer['version']}, this command {version}"

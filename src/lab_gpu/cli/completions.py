@@ -1,86 +1,82 @@
-"""Completion scripts, made from the very parsers that read the command line, so that they cannot differ from it.
+"""Completion scripts, made from the very parser that reads the command line, so that the two cannot differ.
 
-What lives (task ids, nodes, queues) is asked for at the moment of the key press, by the hidden command `_complete`.
+What lives (task ids, nodes, queues) is asked for when the key is pressed: `lab-gpu completion --live KIND`.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping
+from typing import Any
 
 import shtab
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "lab-gpu"
 LIVE_KINDS = ("task_ids", "nodes", "queues")
-Arguments = Callable[[argparse.ArgumentParser], None]
+ASK = "completion --live"
 
 
-def script(shell: str, commands: Mapping[str, tuple[str, Arguments]], settle: Arguments | None = None) -> str:
-    """`commands`: name ("server start") -> (summary, arguments). `settle` adds what every command line takes."""
-    made: str = shtab.complete(whole_parser(commands, settle), shell, preamble=_preamble(shell))
-    return _aimed(made) if shell == "bash" else made
+def script(shell: str, parser: argparse.ArgumentParser) -> str:
+    """`parser` is the whole command line; it is changed and of no other use afterwards."""
+    _translate(parser)
+    made: str = shtab.complete(parser, shell, preamble=_preamble(shell))
+    return _apart(made) if shell == "bash" else made
 
 
-def whole_parser(
-    commands: Mapping[str, tuple[str, Arguments]], settle: Arguments | None = None
-) -> argparse.ArgumentParser:
-    """The tree of all commands: what the program itself never builds, because a cold start reads one command only."""
-    root = argparse.ArgumentParser(PROGRAM)
-    if settle:
-        settle(root)
-    branches = {"": root.add_subparsers(metavar="COMMAND")}
-    for name, (summary, arguments) in commands.items():
-        group, _, word = name.rpartition(" ")
-        if group not in branches:
-            branches[group] = branches[""].add_parser(group, help=f"the {group} commands").add_subparsers()
-        parser = branches[group].add_parser(word, help=_plain(summary), description=_plain(summary))
-        arguments(parser)
-        for action in parser._actions:
-            _translate(action)
-    return root
+def live_words(kind: str, status: dict[str, Any]) -> list[str]:
+    """`status` is the answer of /api/v1/status: open tasks and those that ended last."""
+    if kind == "nodes":
+        return [str(node["name"]) for node in status["nodes"]]
+    if kind == "queues":
+        return sorted({str(task["queue"]) for task in status["tasks"] if task.get("queue")})
+    return [str(task["id"]) for task in status["tasks"]]
+
+
+def _translate(parser: argparse.ArgumentParser) -> None:
+    """From the words our commands use to those of shtab, through all branches."""
+    parser.description = _plain(parser.description or "")
+    for action in parser._actions:
+        if action.help and action.help != argparse.SUPPRESS:
+            action.help = _plain(action.help)
+        _offer(action)
+        if isinstance(action, argparse._SubParsersAction):
+            for named in action._choices_actions:
+                named.help = _plain(named.help or "")
+            for branch in action.choices.values():
+                _translate(branch)
 
 
 def _plain(text: str) -> str:
-    """What neither argparse's formatting nor a shell's quoting could trip over."""
+    """Without what argparse's formatting or a shell's quoting could trip over."""
     return re.sub(r"[%\[\]`\"':$\\]", "", text)
 
 
-def _translate(action: argparse.Action) -> None:
-    """From the words our commands use to those of shtab."""
-    if action.help and action.help != argparse.SUPPRESS:
-        action.help = _plain(action.help)
-    kind = getattr(action, "complete", None)
+def _offer(action: argparse.Action) -> None:
+    marks = vars(action)
+    kind = marks.get("complete")
     if kind == "files":
-        action.complete = shtab.FILE  # type: ignore[attr-defined]
+        marks["complete"] = shtab.FILE
     elif kind == "dirs":
-        action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        marks["complete"] = shtab.DIRECTORY
     elif kind in LIVE_KINDS:
-        action.complete = _live(kind)  # type: ignore[attr-defined]
-
-
-def _live(kind: str) -> dict[str, str]:
-    return {
-        "bash": f"_lab_gpu_{kind}",
-        "zsh": f"_lab_gpu_{kind}",
-        "fish": f"({PROGRAM} _complete {kind} 2>/dev/null)",
-    }
+        own = f"_lab_gpu_{kind}"
+        marks["complete"] = {"bash": own, "zsh": own, "fish": f"({PROGRAM} {ASK} {kind} 2>/dev/null)"}
 
 
 def _preamble(shell: str) -> str:
-    """One function for each living kind. In bash the program typed is the one asked, so a path to it works too."""
+    """A function for each living kind. In bash the program as typed is asked: it need not be on PATH."""
     if shell == "bash":
-        body = 'compgen -W "$("${COMP_WORDS[0]}" _complete %s 2>/dev/null)" -- "$1"'
+        body = f'compgen -W "$("${{COMP_WORDS[0]}}" {ASK} %s 2>/dev/null)" -- "$1"'
     elif shell == "zsh":
-        body = f'compadd -- ${{(f)"$({PROGRAM} _complete %s 2>/dev/null)"}}'
+        body = f'compadd -- ${{(f)"$({PROGRAM} {ASK} %s 2>/dev/null)"}}'
     else:
         return ""
     return "\n".join(f"_lab_gpu_{kind}() {{\n  {body % kind}\n}}" for kind in LIVE_KINDS)
 
 
-def _aimed(text: str) -> str:
-    """shtab's own bash functions have names that another program's completion made by it may define anew."""
+def _apart(text: str) -> str:
+    """shtab's bash functions are called the same for every program: ours must not replace another's."""
     for name in ("_set_parser_defaults", "_set_new_action"):
         text = re.sub(rf"\b{name}\b", f"_lab_gpu{name}", text)
-    return text
+    return re.sub(r"\b_shtab_(compgen_files|compgen_dirs|replace_nonword)\b", r"_lab_gpu_\1", text)

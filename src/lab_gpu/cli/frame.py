@@ -6,26 +6,27 @@ Answers go to stdout, everything said beside them to stderr.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from lab_gpu.core.errors import Broken, NoMaster, Refused
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import ModuleType
+    from typing import Any, NoReturn, TypeVar
+
     from lab_gpu.client.transport import Api
 
-Json = dict[str, Any]
-Answer = TypeVar("Answer")
+    Json = dict[str, Any]
+    Answer = TypeVar("Answer")
 
 RETURN_OF_MASTER_S = 30.0  # how long a command that waits anyway waits for a master that restarts
-FRESH_READINGS_S = 5  # a live view without news asks again after this long: GPU readings are no events
+FRESH_READINGS_S = 5  # a live view without news looks again after this long: GPU readings are no events
 
 
 class Parser(argparse.ArgumentParser):
-    """Shows examples first, knows no abbreviations, and refuses in one sentence that names the nearest flag."""
+    """Shows examples first, knows no abbreviations, refuses in one sentence that names the nearest flag."""
 
     takes_rest = False
 
@@ -37,7 +38,9 @@ class Parser(argparse.ArgumentParser):
             prog,
             description=summary,
             allow_abbrev=False,
-            formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=_help_width()),
+            formatter_class=lambda prog: argparse.HelpFormatter(
+                prog, max_help_position=28, width=_help_width()
+            ),
         )
         self.examples = tuple(examples)
 
@@ -101,7 +104,7 @@ def add_ids(parser: argparse.ArgumentParser, what: str = "tasks", nargs: str = "
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:
-    """The command as one quoted string, or everything after `--` untouched: `args.command` and `args.rest`."""
+    """The command as one quoted string, or everything after `--`: `args.command` and `args.rest`."""
     words = "one quoted string, or a script (.sh, .py); or everything after --"
     completes(parser.add_argument("command", nargs="*", metavar="COMMAND", help=words), "files")
     if isinstance(parser, Parser):
@@ -114,7 +117,7 @@ def completes(action: argparse.Action, kind: str) -> None:
 
 
 def command_text(args: argparse.Namespace) -> str:
-    """The command to run. Words without quotes are refused: a flag among them could be the command's or ours."""
+    """The command. Words without quotes are refused: a flag among them could be the command's or ours."""
     command: list[str] = args.command
     if args.rest:
         if command:
@@ -143,7 +146,9 @@ def whole_number(flag: str, least: int = 0, most: int | None = None) -> Callable
         word = str(value).strip()
         digits = word.removeprefix("-")
         if isinstance(value, bool) or not (digits.isascii() and digits.isdigit()):
-            raise Refused(f"cannot read {flag} '{word}': it is not a whole number; write it like {flag} {least + 1}")
+            raise Refused(
+                f"cannot read {flag} '{word}': it is not a whole number; write it like {flag} {least + 1}"
+            )
         number = int(word)
         if number < least or (most is not None and number > most):
             bounds = f"at least {least}" if most is None else f"{least} to {most}"
@@ -171,22 +176,11 @@ def task_ids(words: Iterable[str], api: Api) -> list[int]:
     return resolve(words, api)
 
 
-def add_tasks(api: Api, body: Json) -> Json:
-    """Adds tasks exactly once, however often the connection breaks: the key names this one wish."""
-    headers = {"Idempotency-Key": os.urandom(12).hex()}
-    answer: Json = patiently(lambda: api.post("/api/v1/tasks", body, headers=headers, timeout_s=60))
-    for warning in answer.get("warnings", ()):
-        say(f"lab-gpu: {warning}")
-    return answer
-
-
 def patiently(ask: Callable[[], Answer], limit_s: float = RETURN_OF_MASTER_S) -> Answer:
-    """Asks again while the master restarts. Only for what may be asked twice."""
+    """Asks again while the master restarts. Only for questions that a command waits on anyway."""
     try:
         return ask()
-    except (NoMaster, Broken) as problem:
-        if "no master" in str(problem) and isinstance(problem, NoMaster) and limit_s <= 0:
-            raise
+    except (NoMaster, Broken):
         return _ask_again(ask, limit_s)
 
 
@@ -202,3 +196,67 @@ def _ask_again(ask: Callable[[], Answer], limit_s: float) -> Answer:
             if monotonic() > give_up_at:
                 raise
         pause_s = min(pause_s * 1.5, 1.0)
+
+
+def news(api: Api) -> Iterator[None]:
+    """Once at first, then whenever something happened at the master."""
+    last = patiently(lambda: api.get("/api/v1/events"))["last"]
+    while True:
+        yield
+        query = {"after": last, "timeout_s": FRESH_READINGS_S, "limit": 500}
+        last = patiently(lambda: api.get("/api/v1/events", query, timeout_s=FRESH_READINGS_S + 10))["last"]  # noqa: B023
+
+
+def watch(
+    args: argparse.Namespace, api: Api, fetch: Callable[[], Json], draw: Callable[[Json], list[str]]
+) -> int:
+    """Prints what `fetch` gives, drawn; with --watch again at every event until Ctrl-C."""
+    if not args.watch:
+        show(args, fetch(), draw)
+        return 0
+    from lab_gpu.cli.screen import redraw
+
+    try:
+        for _ in news(api):
+            document = patiently(fetch)
+            if args.json:
+                print_json(document, lines=True)
+                sys.stdout.flush()
+            else:
+                redraw(draw(document))
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def show(args: argparse.Namespace, document: Any, draw: Callable[[Any], list[str]]) -> None:
+    if args.json:
+        print_json(document)
+    else:
+        for line in draw(document):
+            out(line)
+
+
+def out(text: str) -> None:
+    print(text)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: object, lines: bool = False) -> None:
+    """Indented where a person looks; in one line for a program, and always for a stream of documents."""
+    from json import dumps
+
+    unicode_out = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    indent = 2 if not lines and sys.stdout is not None and sys.stdout.isatty() else None
+    print(dumps(document, ensure_ascii=not unicode_out, indent=indent))
+
+
+def _help_width() -> int:
+    if not sys.stdout or not sys.stdout.isatty():
+        return 100
+    from lab_gpu.cli.screen import width
+
+    return min(width() or 100, 110)

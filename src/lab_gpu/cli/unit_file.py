@@ -1,8 +1,8 @@
-"""The systemd unit that keeps a master running: its text and its place. Pure, so that it can be shown before it is written.
+"""The systemd unit that keeps a master running: its text and its place. Pure, so it can be shown unwritten.
 
-Stopping or restarting the unit must never touch a task: only the main process is signalled (`KillMode=process`), a task
-that runs out of memory does not take the unit down (`OOMPolicy=continue`), and the tasks may make cgroups of their own
-(`Delegate=yes`).
+Stopping or restarting the unit must never touch a task: only the main process is signalled
+(`KillMode=process`), a task that runs out of memory does not take the unit down (`OOMPolicy=continue`),
+tasks may have cgroups of their own (`Delegate=yes`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SYSTEM_DIR = "/etc/systemd/system"
 
 @dataclass(frozen=True, slots=True)
 class UnitOrder:
-    """`command` is the start command, `reload` what `systemctl reload` runs; `account` only for a unit of the machine."""
+    """`command` starts the master, `reload` serves `systemctl reload`; `account` makes it a system unit."""
 
     command: Sequence[str]
     reload: Sequence[str]
@@ -41,7 +41,7 @@ def unit_path(system: bool, environ: Mapping[str, str], user_home: str) -> str:
 
 
 def quoted(word: str) -> str:
-    """One word of a command line or assignment, as systemd reads it: `%` and `$` mean nothing, blanks hold together."""
+    """One word of a command line or assignment, as systemd reads it: `%` means itself, blanks hold."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{plain}"' if not plain or any(sign in plain for sign in " \t;'\"\\#") else plain
 
@@ -54,7 +54,9 @@ def unit_text(order: UnitOrder) -> str:
     """The whole unit. Exit status 2 means that the start was refused: trying again would be refused again."""
     lines = [MARK, "[Unit]", "Description=Lab-GPU: one queue for the GPUs of this machine"]
     lines += [f"Documentation={order.documentation}"] if order.documentation else []
-    lines += ["After=" + ("local-fs.target remote-fs.target network.target" if order.system else "basic.target")]
+    lines += [
+        "After=" + ("local-fs.target remote-fs.target network.target" if order.system else "basic.target")
+    ]
     lines += ["", "[Service]", "Type=notify", "NotifyAccess=main"]
     lines += [f"User={order.account}"] if order.account else []
     lines += [f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(order.environment.items())]

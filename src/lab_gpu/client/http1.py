@@ -1,4 +1,4 @@
-"""HTTP/1.1 as far as our client needs it, without I/O: the bytes of a question, and an answer from the bytes that came.
+"""HTTP/1.1 as far as our client needs it, without I/O: the bytes of a question, the reading of an answer.
 
 Written here because every HTTP library costs more to import than a whole `lab-gpu submit` may take.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~,:@")
 
 
-class HalfAnswer(Exception):
+class HalfAnswer(ConnectionError):
     """The connection ended before the answer did."""
 
 
@@ -40,7 +40,7 @@ def _word(value: object) -> str:
 
 
 def question(method: str, path: str, headers: Mapping[str, str], body: Any = None) -> bytes:
-    """One whole request. It asks for the connection to be closed: every question has a connection of its own."""
+    """One whole request, which asks for the connection to be closed: each has one of its own."""
     lines = [f"{method} {path} HTTP/1.1", "Connection: close", "Accept: application/json"]
     content = b""
     if body is not None:
@@ -64,7 +64,7 @@ class Answer:
 
 
 class AnswerReader:
-    """Takes bytes as they come; `answer` is there once they are all. Feeding nothing means the connection ended."""
+    """Takes bytes as they come; `answer` is there once all are. Feeding nothing: the connection ended."""
 
     def __init__(self) -> None:
         self.answer: Answer | None = None
@@ -118,7 +118,7 @@ def _parsed_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _unchunked(raw: bytearray, at: int) -> bytes | None:
-    parts = []
+    parts: list[bytes] = []
     while True:
         line_end = raw.find(b"\r\n", at)
         if line_end < 0:

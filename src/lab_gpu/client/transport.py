@@ -1,4 +1,4 @@
-"""How a client speaks to the master: one question, one connection, asked again once where it broke before an answer.
+"""How a client speaks to the master: one question, one connection; asked once more where that broke off.
 
 On the cold path of every command, so it stands on the C socket module and imports nothing it can do without.
 """
@@ -42,7 +42,10 @@ class Pending:
 
     def read(self) -> bool:
         """Take what came; true once the answer is whole."""
-        return self._reader.feed(self._sock.recv(1 << 18)) is not None
+        try:
+            return self._reader.feed(self._sock.recv(1 << 18)) is not None
+        except http1.NotHttp as error:
+            raise foreign(self._place, str(error)) from None
 
     def finish(self) -> Any:
         """Wait for the whole answer and give its JSON, or raise the error it carries."""
@@ -96,9 +99,9 @@ class Api:
         timeout_s: float | None = None,
         patience_s: float = RESTART_S,
     ) -> Any:
-        """One question and its answer's JSON; `timeout_s` is for the answer, `patience_s` for a master that is away.
+        """One question, and the JSON of its answer; `patience_s` is for a master that is away for a moment.
 
-        Asked a second time where the connection broke before an answer: the key lets the master know it again.
+        Asked again where the connection broke before an answer; its key lets the master know it again.
         """
         message = self.message(method, path, body, query, headers)
         limit_s = ANSWER_LIMIT_S if timeout_s is None else timeout_s
@@ -107,16 +110,21 @@ class Api:
                 return Pending(self._send(message, limit_s, patience_s), self.place).finish()
             except TimeoutError:
                 raise silent(self.place, limit_s) from None
-            except (ConnectionError, http1.HalfAnswer):
+            except ConnectionError:
                 if last:
                     raise broke_off(self.place) from None
-            except http1.NotHttp as error:
-                raise foreign(self.place, str(error)) from None
         raise AssertionError("the last try answers or raises")
 
-    def begin(self, path: str, query: Query | None = None, timeout_s: float = ANSWER_LIMIT_S) -> Pending:
+    def begin(
+        self,
+        path: str,
+        query: Query | None = None,
+        timeout_s: float | None = None,
+        patience_s: float = RESTART_S,
+    ) -> Pending:
         """Ask without waiting, for those who wait for something else at the same time."""
-        return Pending(self._send(self.message("GET", path, None, query), timeout_s, RESTART_S), self.place)
+        limit_s = ANSWER_LIMIT_S if timeout_s is None else timeout_s
+        return Pending(self._send(self.message("GET", path, None, query), limit_s, patience_s), self.place)
 
     def message(
         self,
@@ -188,7 +196,7 @@ def _by_status(status: int) -> type[LabGpuError]:
 
 
 def dial(place: Place, patience_s: float) -> socket:
-    """Connect. A master that is just being restarted refuses, or has no socket, for a moment: `patience_s`."""
+    """Connect. A master being restarted refuses, or has no socket, for a moment: `patience_s`."""
     now = time.monotonic()
     away_until, full_until = now + patience_s, now + ANSWER_LIMIT_S
     pause_s = 0.01
@@ -264,7 +272,7 @@ def broke_off(place: Place) -> Broken:
 
 def foreign(place: Place, seen: str) -> Broken:
     return Broken(
-        f"cannot understand the answer of {place} ({seen}): is a Lab-GPU master there? check --host and LAB_GPU_HOST"
+        f"cannot read the answer of {place} ({seen}): it is no Lab-GPU master; check --host and LAB_GPU_HOST"
     )
 
 

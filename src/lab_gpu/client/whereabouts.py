@@ -1,4 +1,4 @@
-"""Where the master of this user is, and with which token it is asked (SPEC 4 and 7). Reads files, opens no connection."""
+"""Where this user's master is, and with which token it is asked (SPEC 4, 7). It opens no connection."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _check_owner(folder: str) -> None:
         return
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
-            f"cannot trust {folder}: it is not this user's alone; remove it, or name a home of your own in LAB_GPU_HOME"
+            f"cannot trust {folder}: it is not yours alone; remove it, or name another home in LAB_GPU_HOME"
         )
 
 
@@ -115,7 +115,7 @@ def token_for(place: Place, environ: Mapping[str, str], given: str | None = None
 
 
 def _own_token(place: Place, environ: Mapping[str, str]) -> str | None:
-    """The token of our own home goes to loopback only while our own master holds that port: others may not collect it."""
+    """Our own token goes to loopback only while our own master holds that port: others may not collect it."""
     if not place.loopback:
         return None
     home = own_home(environ)

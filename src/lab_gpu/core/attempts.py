@@ -53,6 +53,7 @@ class Armed:
     order: LaunchOrder
     process: ProcessName
     pipe: int
+    made_log: bool = True  # the log was not there before: a revoke takes it away again
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from lab_gpu.core.ids import GpuUuid
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one master of this host holds on one GPU, and for which process (the master's own until there is one)."""
+    """What one master holds on one GPU, and for which process (its own until there is another)."""
 
     gpu: GpuUuid
     mib: int  # the total of the GPU where it is taken whole

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lab_gpu.core.ids import AttemptId, GpuUuid, LeaseId, NodeName, TaskId
+from lab_gpu.core.ids import GpuUuid, LeaseId, NodeName, TaskId
 
 PRIORITY_MIN, PRIORITY_MAX = -1000, 1000
 
@@ -51,11 +51,6 @@ class LeaseState(str, Enum):
     WAITING = "waiting"
     HELD = "held"
     RELEASED = "released"
-
-
-class WishKind(str, Enum):
-    CANCEL = "cancel"
-    PREEMPT = "preempt"
 
 
 class After(str, Enum):
@@ -151,19 +146,6 @@ class NewTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a person wants done to a task that has a live attempt. The loop acts on it."""
-
-    task: TaskId
-    kind: WishKind
-    who: str
-    at: float
-    soft_timeout_s: float | None = None
-    term_timeout_s: float | None = None
-    then: str = "queue"  # after a preemption: "queue" | "hold" | "cancel"
-
-
-@dataclass(frozen=True, slots=True)
 class Grant:
     """GPUs that a task or lease was given on one node. `vram_mib` None: the whole of each."""
 
@@ -180,26 +162,6 @@ class ProcessName:
 
     pid: int
     started: int
-
-
-@dataclass(frozen=True, slots=True)
-class LiveAttempt:
-    """An attempt that holds GPUs."""
-
-    id: AttemptId
-    task: TaskId
-    number: int
-    uni_id: str
-    state: AttemptState
-    owner: str
-    grant: Grant
-    directory: str
-    log_path: str
-    process: ProcessName | None = None
-    started_at: float | None = None
-    stop_began_at: float | None = None
-    ends_at: float | None = None
-    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

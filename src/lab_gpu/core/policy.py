@@ -1,4 +1,4 @@
-"""The knobs of policy.yaml: their defaults, and how a document becomes a Policy with every mistake named at once."""
+"""The knobs of policy.yaml: their defaults, and how a document becomes a Policy with all mistakes named."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Reader = Callable[[object], object]
 
 
 def parse_policy(document: object, knows_zone: Callable[[str], bool] | None = None) -> Policy:
-    """`document` is what policy.yaml says, None where it is empty. `knows_zone` tells which time zones there are."""
+    """`document` is what policy.yaml says, None where empty. `knows_zone` tells which zones there are."""
     if document is None:
         return Policy()
     if not isinstance(document, Mapping):

@@ -75,6 +75,7 @@ class GpuView:
     utilization: int | None = None  # 0-100, live
     closed: str | None = None  # why nothing may start on it: drained, sick, memory not yet back
     foreign_note: str | None = None  # who the foreign use is, for people
+    settling: bool = False  # closed only until the memory of what ended is back: it opens by itself
 
     @property
     def free_mib(self) -> int:

@@ -6,9 +6,12 @@ Parsed at the edge once. Imports little on purpose: every cold start of the comm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 
 from lab_gpu.core.errors import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 PRIORITY_WORDS = {"low": -100, "normal": 0, "high": 100}
 PRIORITY_MIN, PRIORITY_MAX = -1000, 1000
@@ -18,18 +21,19 @@ DAY_S = 86400
 
 _MIB_PER_UNIT = {"": 1024.0, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([MGT]?)(?:I?B)?", re.IGNORECASE)
-_PARTS = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.IGNORECASE)
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d)(?::([0-5]\d))?")
-_ARRAY = re.compile(r"(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?")
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.*))?", re.IGNORECASE)
-_HOUR = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?")
+# Left uncompiled: `re` compiles and keeps the few that one command really reads with.
+_SIZE = r"(?i)(\d+(?:\.\d*)?|\.\d+)\s*([MGT]?)(?:I?B)?"
+_PARTS = r"(?i)(?:\d+(?:\.\d+)?[smhdw])+"
+_PART = r"(?i)(\d+(?:\.\d+)?)([smhdw])"
+_CLOCK = r"(?:(\d+)-)?(\d+):([0-5]\d)(?::([0-5]\d))?"
+_ARRAY = r"(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?"
+_DATE = r"(?i)(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.*))?"
+_HOUR = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?"
 
 
 def parse_size_mib(text: str | int | float) -> int:
     """10G, 10GB, 10GiB, 10240M and a bare 10 are all 10 GiB. Fractions of a MiB are rounded up."""
-    found = _SIZE.fullmatch(str(text).strip())
+    found = re.fullmatch(_SIZE, str(text).strip())
     unit = found[2].upper() if found else ""
     if found is None or (not unit and not _ends_in_digit(str(text))):
         raise _unread("size", text, _why_no_number(text), "10G or 10240M")
@@ -80,7 +84,7 @@ def parse_ids(words: str | Iterable[str]) -> list[int]:
 
 def parse_array(text: str) -> tuple[int, int, int, int | None]:
     """ "0-9%4" and "1-9:2": first, last, step, and how many of them may run at once (None: all)."""
-    found = _ARRAY.fullmatch(str(text).strip())
+    found = re.fullmatch(_ARRAY, str(text).strip())
     if found is None:
         raise _unread("array", text, "it is not a range of numbers", "0-9, 0-9%4 or 1-9:2")
     first, step = int(found[1]), int(found[3] or 1)
@@ -173,9 +177,9 @@ def _ends_in_digit(text: str) -> bool:
 def _plain_seconds(word: str) -> float | None:
     if re.fullmatch(r"\d+(\.\d+)?", word):
         return float(word)
-    if not _PARTS.fullmatch(word):
+    if not re.fullmatch(_PARTS, word):
         return None
-    parts = [(float(number), unit.lower()) for number, unit in _PART.findall(word)]
+    parts = [(float(number), unit.lower()) for number, unit in re.findall(_PART, word)]
     units = [unit for _, unit in parts]
     if len(set(units)) < len(units):
         return None
@@ -187,7 +191,7 @@ def _clock_seconds(word: str) -> float | None:
     days_and_hours = re.fullmatch(r"(\d+)-(\d+)", word)
     if days_and_hours:
         return float(int(days_and_hours[1]) * DAY_S + int(days_and_hours[2]) * 3600)
-    found = _CLOCK.fullmatch(word)
+    found = re.fullmatch(_CLOCK, word)
     if found is None or (found[1] is None and found[4] is None):
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
@@ -216,7 +220,7 @@ def _local_begin(word: str, local_now: float) -> float | None:
         start = midnight + (DAY_S if day.lower() == "tomorrow" else 0)
         seconds = _seconds_of_day(rest) if rest else 0
         return None if seconds is None else start + seconds
-    date = _DATE.fullmatch(word)
+    date = re.fullmatch(_DATE, word)
     if date:
         days = days_since_1970(int(date[1]), int(date[2]), int(date[3]))
         seconds = _seconds_of_day(date[4]) if date[4] else 0
@@ -228,7 +232,7 @@ def _local_begin(word: str, local_now: float) -> float | None:
 
 
 def _seconds_of_day(word: str) -> int | None:
-    found = _HOUR.fullmatch(word)
+    found = re.fullmatch(_HOUR, word)
     if found is None or int(found[1]) > 23:
         return None
     return int(found[1]) * 3600 + int(found[2]) * 60 + int(found[3] or 0)

@@ -1,22 +1,24 @@
-"""Where a path really lies, and how much room is left there. Paths that do not exist yet count as their parents."""
+"""Where a path really lies, and the room left there. A path that does not exist yet counts as its parent."""
 
 from __future__ import annotations
 
 import os
 
-NETWORK_TYPES = frozenset(
-    "9p acfs afs beegfs ceph cifs coda davfs glusterfs gpfs lustre ncpfs ncp nfs nfs4 ocfs2 orangefs"
-    " panfs pvfs2 quobyte smb3 smbfs wekafs".split()
+_TYPES = (
+    "9p acfs afs beegfs ceph cifs coda davfs glusterfs gpfs lustre ncp ncpfs nfs nfs4 ocfs2 orangefs panfs"
+    " pvfs2 quobyte smb3 smbfs wekafs"
 )
-NETWORK_FUSE = frozenset(
-    "beegfs-ondemand ceph ceph-fuse cvmfs davfs2 gcsfuse glusterfs goofys juicefs JuiceFS mfs moosefs mountpoint-s3"
-    " rclone s3fs seaweedfs smbnetfs sshfs".split()
+_FUSE_PROGRAMS = (
+    "beegfs-ondemand ceph ceph-fuse cvmfs davfs2 gcsfuse glusterfs goofys juicefs JuiceFS mfs moosefs"
+    " mountpoint-s3 rclone s3fs seaweedfs smbnetfs sshfs"
 )
+NETWORK_TYPES = frozenset(_TYPES.split())
+NETWORK_FUSE = frozenset(_FUSE_PROGRAMS.split())
 _OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 def on_network(path: str) -> bool:
-    """Whether the path lies on a file system that other hosts may write too: locks and WAL are not safe there."""
+    """Whether other hosts may write there too: locks and write-ahead logs are not safe then."""
     kind, _, program = file_system_type(path).partition(".")
     return program in NETWORK_FUSE if kind == "fuse" else kind in NETWORK_TYPES
 
@@ -43,7 +45,7 @@ def existing(path: str) -> str:
 
 
 def type_of_mount(mountinfo: str, real: str, device: int) -> str:
-    """The mount of the file's device; where none has it (btrfs subvolumes), the longest mount point above it."""
+    """The mount of the file's device; where none has it (btrfs subvolumes), the mount point next above it."""
     number = f"{os.major(device)}:{os.minor(device)}"
     longest, found = -1, ""
     for line in mountinfo.splitlines():

@@ -1,7 +1,7 @@
 """What /proc tells of the pids a driver names. A pid with no process behind it is not believed.
 
-What cannot change in a process's life is read once for each (pid, start time), so that a reading costs one small
-file for each process it has met before.
+What cannot change in a process's life is read once for each (pid, start time), so that a reading costs one
+small file for each process it has met before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANCESTORS_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The line of /proc/<pid>/stat, as far as we need it. `uid` owns the process (root where it is not dumpable)."""
+    """/proc/<pid>/stat, as far as we need it. `uid` owns the process (root where it is not dumpable)."""
 
     name: bytes
     parent: int
@@ -58,7 +58,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def exists_hidden(pid: int) -> bool:
-    """Where /proc is mounted with hidepid, only the kernel's refusal shows that another user's process is there."""
+    """Where /proc hides other users' processes (hidepid), only the kernel's refusal shows one."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""One body may stand for many tasks: arrays are laid out here, and what tasks of one request wait for among themselves."""
+"""One body may stand for many tasks: lays out arrays, and what tasks of one request wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LINKS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`indices` of each body's tasks (None: it is no array), and the place of its first task, counted from 1."""
+    """`indices` of each body's tasks (None: no array), and the place of its first task, counted from 1."""
 
     indices: tuple[Sequence[int | None], ...]
     first: tuple[int, ...]
@@ -101,16 +101,18 @@ def dependencies(after: Sequence[AfterBody], layout: Layout) -> tuple[Dependency
     return tuple(found.values())
 
 
-def too_much(bodies: Sequence[TaskBody], layout: Layout) -> str | None:
+def too_much(bodies: Sequence[TaskBody]) -> str | None:
+    layout = lay_out(bodies)
     if layout.tasks > MOST_TASKS:
         return f"these are {layout.tasks} tasks, and one request may bring {MOST_TASKS}; submit them in parts"
     links = sum(
-        len(layout.indices[own]) * sum(len(layout.places(-each.id - 1)) if each.id < 0 else 1 for each in body.after)
+        len(layout.indices[own])
+        * sum(len(layout.places(-each.id - 1)) if each.id < 0 else 1 for each in body.after)
         for own, body in enumerate(bodies)
         if body.after
     )
     if links > MOST_LINKS:
-        return f"the tasks wait for each other in {links} ways, and {MOST_LINKS} are the most; put a task between the arrays"
+        return f"the tasks wait for each other in {links} ways; put one task between two arrays that wait"
     return None
 
 

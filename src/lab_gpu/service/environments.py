@@ -61,7 +61,9 @@ class Environments:
     def _on_path(self) -> list[str]:
         folders = self._environment.get("PATH", "").split(":")
         return [
-            os.path.join(each, "conda") for each in folders if each and os.path.isfile(os.path.join(each, "conda"))
+            os.path.join(each, "conda")
+            for each in folders
+            if each and os.path.isfile(os.path.join(each, "conda"))
         ]
 
     def _named(self, roots: list[str]) -> dict[str, tuple[str, str | None]]:
@@ -69,11 +71,11 @@ class Environments:
         found: dict[str, tuple[str, str | None]] = {}
         for root in roots:
             found.setdefault("base", (root, root))
-        for folder, root in self._folders(roots):
+        for folder, owner in self._folders(roots):
             for path in _inside(folder):
-                found.setdefault(os.path.basename(path), (path, root))
+                found.setdefault(os.path.basename(path), (path, owner))
         for path in self._listed():
-            found.setdefault(os.path.basename(path), (path, _owner_of(path, roots)))
+            found.setdefault(os.path.basename(path), (path, _conda_of(path, roots)))
         return found
 
     def _folders(self, roots: list[str]) -> Iterable[tuple[str, str | None]]:
@@ -117,28 +119,28 @@ def _is_venv(path: str) -> bool:
     return os.path.isfile(os.path.join(path, "bin", "activate"))
 
 
-def _owner_of(path: str, roots: list[str]) -> str | None:
+def _conda_of(path: str, roots: list[str]) -> str | None:
     inside = [root for root in roots if path == root or path.startswith(root + "/")]
-    return (inside or roots or [None])[0]
+    return next(iter(inside or roots), None)
 
 
 def _conda(path: str, root: str | None, wanted: str) -> Activation:
     if root is None:
-        raise Refused(f"the conda of the environment '{wanted}' was not found; set CONDA_EXE to its bin/conda")
+        raise Refused(
+            f"the conda of the environment '{wanted}' was not found; set CONDA_EXE to its bin/conda"
+        )
     return Activation("conda", path, root)
 
 
 def _by_path(path: str, wanted: str, roots: list[str]) -> Activation:
     path = os.path.normpath(path)
     if _is_conda(path):
-        return _conda(path, _owner_of(path, roots), wanted)
+        return _conda(path, _conda_of(path, roots), wanted)
     if _is_venv(path):
         return Activation("venv", path)
     if not os.path.isdir(path):
         raise Refused(f"there is no environment at {path}; create it, or name another with --env")
-    raise Refused(
-        f"{path} is neither a conda nor a virtual environment; name the folder that holds bin/activate or conda-meta"
-    )
+    raise Refused(f"{path} is no environment; name the folder that holds bin/activate or conda-meta")
 
 
 def _unknown(wanted: str, named: Mapping[str, object], roots: list[str]) -> str:

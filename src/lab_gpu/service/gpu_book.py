@@ -86,7 +86,9 @@ class GpuBook:
     @property
     def local_name(self) -> NodeName:
         """The name of this host's own GPUs: as declared, else the host's."""
-        return next((name for name, node in self.declared.items() if not node.virtual), NodeName(self._hostname))
+        return next(
+            (name for name, node in self.declared.items() if not node.virtual), NodeName(self._hostname)
+        )
 
     @property
     def has_real(self) -> bool:
@@ -136,6 +138,10 @@ class GpuBook:
                 self.unreleased[uuid] = Unreleased(holder, now)
         self._touch_node(holder.grant.node)
         return holder
+
+    def forget_holders(self) -> None:
+        """Before all of them are read anew."""
+        self.holders, self._on_gpu, self._dirty = {}, {}, None
 
     def mark(self, kind: str, ident: int, *, stopping: bool) -> None:
         holder = self.holders.get((kind, ident))
@@ -191,7 +197,9 @@ class GpuBook:
             return False
         if self._used_by(gpu, gone.holder) > 0:
             return False
-        return self._unclaimed_mib(gpu.uuid) <= gone.holder.unclaimed_mib.get(gpu.uuid, 0) + UNRELEASED_SLACK_MIB
+        return (
+            self._unclaimed_mib(gpu.uuid) <= gone.holder.unclaimed_mib.get(gpu.uuid, 0) + UNRELEASED_SLACK_MIB
+        )
 
     def _unclaimed_mib(self, uuid: GpuUuid) -> int:
         """Memory in use that no living process accounts for; 0 where the driver does not tell by process."""

@@ -6,12 +6,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lab_gpu.core.attempts import Armed, GpuLine, LaunchFailed, LaunchOrder
 from lab_gpu.core.documents import spec_from_doc
-from lab_gpu.core.ids import AttemptId, TaskId
+from lab_gpu.core.ids import AttemptId, GpuUuid, TaskId
 from lab_gpu.core.model import Grant, TaskSpec
 from lab_gpu.core.policy import Policy
 from lab_gpu.core.snapshot import GpuFacts
@@ -135,14 +135,14 @@ class Launcher:
         number = before["number"] if before and before["log_path"] == path else 0
         new = free(older(path, number))
         os.rename(path, new)
-        if not number:
+        if before is None or not number:
             return None
         attempt = AttemptId(before["id"])
         self._ledger.attempts.move_log(attempt, new)
         return attempt, path, new
 
 
-def gpu_line(grant: Grant, facts: dict[str, GpuFacts], policy: Policy, *, real_beside: bool) -> GpuLine:
+def gpu_line(grant: Grant, facts: Mapping[GpuUuid, GpuFacts], policy: Policy, *, real_beside: bool) -> GpuLine:
     """The GPUs as the program shall see them (SPEC 8, 11, 12). Indices are looked up again at each start."""
     if not grant.gpus or (grant.virtual and real_beside):
         return GpuLine(visible="", uuids="" if not grant.gpus else "void")

@@ -1,4 +1,4 @@
-"""The environment of a task that arrived without one: its owner's login shell's, read once and kept (SPEC 22)."""
+"""The environment of a task that came without one: its owner's login shell's, read once (SPEC 22)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,14 @@ def minimal(uid: int) -> dict[str, str]:
         name, home, shell = user.pw_name, user.pw_dir, user.pw_shell
     except KeyError:
         name, home, shell = str(uid), os.path.expanduser("~"), ""
-    return {"HOME": home, "USER": name, "LOGNAME": name, "SHELL": shell or "/bin/sh", "PATH": _PATH, "LANG": "C.UTF-8"}
+    return {
+        "HOME": home,
+        "USER": name,
+        "LOGNAME": name,
+        "SHELL": shell or "/bin/sh",
+        "PATH": _PATH,
+        "LANG": "C.UTF-8",
+    }
 
 
 def read(uid: int, limit_s: float) -> dict[str, str]:

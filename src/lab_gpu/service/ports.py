@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from lab_gpu.core.attempts import Armed, Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder, Whereabouts
 from lab_gpu.core.claims import Claim, OthersClaim
-from lab_gpu.core.ids import AttemptId, NodeName, TaskId
-from lab_gpu.core.model import Grant, ProcessName
+from lab_gpu.core.model import ProcessName
 from lab_gpu.core.snapshot import HostFacts
 
 __all__ = [
     "Armed",
-    "AttemptRef",
     "Begun",
     "Claim",
     "ClaimCheck",
     "Claims",
     "Clock",
+    "Doors",
     "Engine",
     "ExitRecord",
     "GpuLine",
+    "Keeper",
     "LaunchFailed",
     "LaunchOrder",
     "OthersClaim",
@@ -64,6 +63,9 @@ class Engine(Protocol):
     def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...] | None:
         """Children we were given by the death of their parents and do not know; None where the kernel cannot tell."""
 
+    def kill(self, uni_id: str, runner: ProcessName | None, session: int | None) -> None:
+        """SIGKILL to the whole tree but run.sh, at one stroke where a cgroup holds it."""
+
     def uni_id_of(self, process: ProcessName) -> str | None: ...
 
     def alive(self, process: ProcessName) -> bool: ...
@@ -104,9 +106,32 @@ class Clock(Protocol):
     def __call__(self) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRef:
-    id: AttemptId
-    task: TaskId
-    grant: Grant
-    node: NodeName
+class Doors(Protocol):
+    """The process that speaks HTTP, as the loop sees it. It may die at any time and is started again."""
+
+    pidfd: int
+
+    @property
+    def has_unsent(self) -> bool: ...
+
+    def fileno(self) -> int: ...
+
+    def receive(self) -> list[dict[str, Any]]:
+        """The orders that have arrived; empty where there are none yet, or the doors are gone."""
+
+    def send(self, frame: dict[str, Any]) -> None:
+        """Never blocks: what cannot be sent now follows with `flush`."""
+
+    def flush(self) -> None: ...
+
+    def died(self) -> float:
+        """Clears up after doors that died; answers how long to wait before new ones are started."""
+
+    def start(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """A chore."""
+
+    def run_once(self, now: float) -> float | None:
+        """Does it; answers when to do it next, None: not before something changes."""

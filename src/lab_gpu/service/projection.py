@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import sqlite3
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -138,7 +139,7 @@ class Projection:
         """Everything anew from the ledger."""
         self.__init__(self._ledger)  # type: ignore[misc]
         for row in self._ledger.tasks.open():
-            self._place(_from_row(row))
+            self._place(from_row(row))
         for row in self._ledger.tasks.open_dependencies():
             if satisfied(After(row["kind"]), TaskState(row["on_state"])) is not True:
                 self._link(self.tasks[TaskId(row["task_id"])], TaskId(row["on_task_id"]), After(row["kind"]))
@@ -350,8 +351,8 @@ class Projection:
             yield "rooms differ"
 
 
-def _from_row(row: object) -> OpenTask:
-    get = row.__getitem__  # type: ignore[attr-defined]
+def from_row(row: sqlite3.Row) -> OpenTask:
+    get = row.__getitem__
     return OpenTask(
         id=TaskId(get("id")),
         owner=get("owner"),

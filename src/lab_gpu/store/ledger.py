@@ -14,7 +14,7 @@ from typing import Any
 
 from lab_gpu.core.documents import Doc, gpus_to_doc, request_to_doc, spec_to_doc
 from lab_gpu.core.ids import AttemptId, LeaseId, TaskId
-from lab_gpu.core.model import Ending, Grant, NewTask, Request, TaskSpec, TaskState, Wish
+from lab_gpu.core.model import Ending, Grant, NewTask, Request, TaskSpec, TaskState
 from lab_gpu.store.database import Database
 from lab_gpu.store.queries import load
 
@@ -49,7 +49,7 @@ class Tasks:
     def add(
         self, tasks: Sequence[NewTask], environment_id: int | None, position: int, now: float
     ) -> list[TaskId]:
-        """One after another in line from `position`. Dependencies below zero name the k-th task of this call."""
+        """One after another in line from `position`. Dependencies below zero name a task of this call."""
         (first,) = self._db.execute(SQL["next_task_id"]).fetchone()
         ids = [TaskId(first + offset) for offset in range(len(tasks))]
         rows = [
@@ -95,6 +95,10 @@ class Tasks:
 
     def launch(self, task: TaskId, attempt_number: int, now: float) -> None:
         self._db.execute(SQL["launch_task"], (attempt_number, now, task))
+
+    def count_attempt(self, task: TaskId, attempt_number: int) -> None:
+        """An attempt that changes nothing else of its task."""
+        self._db.execute(SQL["count_attempt"], (attempt_number, task))
 
     def finish(
         self,
@@ -146,24 +150,6 @@ class Tasks:
         """`times`: limit, estimate, not before."""
         row = (name, priority, *times, _json(request_to_doc(request)), _json(spec_to_doc(spec)), task)
         self._db.execute(SQL["edit_task"], row)
-
-    def wishes(self) -> list[sqlite3.Row]:
-        return self._db.execute(SQL["wishes"]).fetchall()
-
-    def put_wish(self, wish: Wish) -> None:
-        row = (
-            wish.task,
-            wish.kind.value,
-            wish.who,
-            wish.at,
-            wish.soft_timeout_s,
-            wish.term_timeout_s,
-            wish.then,
-        )
-        self._db.execute(SQL["put_wish"], row)
-
-    def drop_wish(self, task: TaskId) -> None:
-        self._db.execute(SQL["drop_wish"], (task,))
 
 
 def _task_row(
@@ -244,9 +230,10 @@ class Attempts:
         now: float,
         why: str,
         by: str,
-        timeouts: tuple[float | None, float | None],
+        then: str,
+        timeouts_s: tuple[float | None, float | None],
     ) -> None:
-        self._db.execute(SQL["stop_attempt"], (now, why, by, *timeouts, attempt))
+        self._db.execute(SQL["stop_attempt"], (now, why, by, then, *timeouts_s, attempt))
 
     def end(
         self,
@@ -271,6 +258,18 @@ class Attempts:
 
     def live(self) -> list[sqlite3.Row]:
         return self._db.execute(SQL["live_attempts"]).fetchall()
+
+    def ended_since(self, since: float) -> list[tuple[int, str, str, float]]:
+        """Id, log, directory and end of the attempts that ended after that, oldest first, some hundreds at a time."""
+        return [tuple(row) for row in self._db.execute(SQL["ended_attempts"], (since,))]
+
+    def remains(self, attempt: int) -> tuple[int, str, str, float] | None:
+        row = self._db.execute(SQL["ended_attempt"], (attempt,)).fetchone()
+        return tuple(row) if row else None
+
+    def boot_id(self, attempt: AttemptId) -> str | None:
+        row = self._db.execute(SQL["attempt_boot"], (attempt,)).fetchone()
+        return row[0] if row else None
 
     def newest_log(self, task: TaskId) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self._db.execute(SQL["newest_log"], (task,)).fetchone()
@@ -339,7 +338,7 @@ class Nodes:
     def closed(self) -> list[sqlite3.Row]:
         return self._db.execute(SQL["closed"]).fetchall()
 
-    def close(self, node: str, gpu: str, reason: str, who: str, now: float) -> None:
+    def close(self, node: str, gpu: str, reason: str, who: str | None, now: float) -> None:
         self._db.execute(SQL["close"], (node, gpu, reason, who, now))
 
     def open(self, node: str, gpu: str) -> None:

@@ -1,4 +1,4 @@
-"""SQL has names and its own files: `-- name: x` opens a statement, which runs to the next name or the end of the file."""
+"""SQL has names and its own files: `-- name: x` opens a statement, which runs to the next name."""
 
 from __future__ import annotations
 

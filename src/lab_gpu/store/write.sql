@@ -55,6 +55,9 @@ update task set front = ?, version = version + 1 where id = ?;
 update task set name = ?, priority = ?, time_limit_s = ?, estimate_s = ?, not_before = ?, request = ?, spec = ?,
   version = version + 1 where id = ?;
 
+-- name: count_attempt
+update task set attempts = ?, version = version + 1 where id = ?;
+
 -- name: add_attempt
 insert into attempt (task_id, number, uni_id, state, node, gpus, vram_mib, virtual, directory, log_path, boot_id, pid,
   pid_started, created_at, outside, started_at) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -63,8 +66,8 @@ update attempt set state = 'launching', node = ?, gpus = ?, vram_mib = ?, virtua
 -- name: begin_attempt
 update attempt set state = 'running', started_at = ? where id = ? and state = 'launching';
 -- name: stop_attempt
-update attempt set state = 'stopping', stop_began_at = ?, stop_why = ?, stop_by = ?, soft_timeout_s = ?, term_timeout_s = ?
-where id = ?;
+update attempt set state = 'stopping', stop_began_at = ?, stop_why = ?, stop_by = ?, stop_then = ?,
+  soft_timeout_s = ?, term_timeout_s = ? where id = ?;
 -- name: end_attempt
 update attempt set state = 'ended', ending = ?, exit_code = ?, signal = ?, detail = ?, ended_at = ?,
   started_at = coalesce(started_at, ?) where id = ?;
@@ -79,15 +82,10 @@ update attempt set log_path = ? where id = ?;
 -- name: newest_log
 select id, number, log_path from attempt where task_id = ? and log_path <> '' and started_at is not null
 order by number desc limit 1;
+-- name: attempt_boot
+select boot_id from attempt where id = ?;
 -- name: live_attempts
 select * from attempt where state not in ('ended', 'armed') order by id;
-
--- name: put_wish
-insert or replace into wish (task_id, kind, who, at, soft_timeout_s, term_timeout_s, then_do) values (?, ?, ?, ?, ?, ?, ?);
--- name: drop_wish
-delete from wish where task_id = ?;
--- name: wishes
-select * from wish;
 
 -- name: add_lease
 insert into lease (owner, uid, name, state, request, priority, pid, pid_started, boot_id, asked_at, expires_at)
@@ -130,5 +128,9 @@ insert into idempotency (key, uid, answer, at) values (?, ?, ?, ?);
 delete from idempotency where at < ?;
 -- name: get_meta
 select value from meta where key = ?;
+-- name: ended_attempts
+select id, log_path, directory, ended_at from attempt where ended_at > ? and outside = 0 order by ended_at limit 500;
+-- name: ended_attempt
+select id, log_path, directory, ended_at from attempt where id = ?;
 -- name: put_meta
 insert or replace into meta (key, value) values (?, ?);

@@ -11,7 +11,7 @@ LARGEST_ID = 2**53 - 1  # the largest whole number that every reader of JSON kee
 
 
 def _no_text(value: object) -> object:
-    # JSON's 11.0 is a whole number too, but false and "1" are mistakes that must not run with a wrong meaning.
+    # JSON's 11.0 is a whole number, but false and "1" are mistakes that must not be taken for one.
     if isinstance(value, bool | str):
         raise PydanticCustomError("number_type", "a number is expected")
     return value
@@ -30,6 +30,6 @@ class Asked(BaseModel):
 
 
 class Told(BaseModel):
-    """An answer, for the description of the API; answers are built as plain documents and not checked on the way."""
+    """An answer, for the description of the API. Answers are built as plain documents, not through these."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)

@@ -1,4 +1,4 @@
-"""What loop and doors say to each other besides the operations: who asks, and what the doors must know to open."""
+"""What loop and doors say to each other besides operations: who asks, and what the doors must know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a body, in words a person can act on: which task, which field, what was expected."""
+"""What pydantic found wrong with a body, in words to act on: which task, which field, what is expected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def _sentence(error: Mapping[str, Any], shape: object) -> str:
     if error["type"] == "extra_forbidden":
         return task + _unknown(path, error["loc"][1:], shape)
     if not path:
-        return task + ("the body is missing" if error["type"] == "missing" else f"this {_fault(error, shape)}")
+        return task + (
+            "the body is missing" if error["type"] == "missing" else f"this {_fault(error, shape)}"
+        )
     return f"{task}{_dotted(path)} {_fault(error, _shape_at(shape, error['loc'][1:]))}"
 
 

@@ -95,7 +95,7 @@ class AddedNode(Told):
 class Lease(Told):
     id: int
     state: Literal["waiting", "held", "released"]
-    owner: str
+    owner: str | None
     name: str | None
     node: str | None
     gpus: list[GpuName]

@@ -14,7 +14,7 @@ class Health(Told):
 
 
 class Problem(Told):
-    """Every error, as application/problem+json. `detail` is one sentence for a person; `problems` lists all mistakes."""
+    """Every error, as application/problem+json. `detail` is one sentence; `problems` lists all mistakes."""
 
     type: str
     title: str
@@ -38,6 +38,10 @@ class Server(Told):
     autostarted: bool
     epoch: int
     commit: int
+    passes: int
+    running: int
+    queued: int
+    leases: int
     database_bytes: int
     warnings: list[str]
 

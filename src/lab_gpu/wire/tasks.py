@@ -1,4 +1,4 @@
-"""Tasks as they are asked for and told of over HTTP. Ranges and files are the desk's business, not this one's."""
+"""Tasks as they are asked for and told of over HTTP. Ranges and files are the desk's business."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ class OutsideBody(Asked):
     command: str
     pid: Whole | None = None
     gpu_indices: list[Whole] | None = None
+    log_path: str | None = None
 
 
 class OutsideEndBody(Asked):

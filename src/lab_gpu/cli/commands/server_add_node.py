@@ -14,19 +14,26 @@ EXAMPLES = (
     "lab-gpu server add-node --name pretend --virtual --gpus 4 --vram 80 --gpu-type A100",
 )
 ONE_MACHINE = (
-    "cannot add a node at {address}: this release runs tasks on the master's own machine; leave --address away"
+    "cannot add a node at {address}: this release runs tasks on the master's machine; leave --address away"
 )
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, metavar="NAME", help="what to call the node")
-    parser.add_argument("--gpus", type=int, metavar="N", help="how many GPUs (the first N of a real machine)")
+    parser.add_argument(
+        "--gpus",
+        type=frame.whole_number("--gpus", 1),
+        metavar="N",
+        help="how many GPUs (the first N of a real machine)",
+    )
     parser.add_argument("--vram", metavar="SIZE", help="memory of each GPU: 24 and 24G are 24 GiB")
     parser.add_argument("--gpu-type", metavar="TYPE", help='such as "RTX 3090"')
     parser.add_argument(
         "--virtual", action="store_true", help="declare a node without GPUs of its own, beside real ones"
     )
-    parser.add_argument("--address", metavar="HOST", help="refused: nodes on other machines are not in this release")
+    parser.add_argument(
+        "--address", metavar="HOST", help="refused: nodes on other machines are not in this release"
+    )
     frame.add_master_flags(parser)
     frame.add_json_flag(parser)
 

@@ -15,9 +15,12 @@ EXAMPLES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    node = parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it")
-    node.complete = "nodes"  # type: ignore[attr-defined]
-    parser.add_argument("--gpu", type=int, metavar="I", help="only this GPU, by its index")
+    frame.completes(
+        parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it"), "nodes"
+    )
+    parser.add_argument(
+        "--gpu", type=frame.whole_number("--gpu"), metavar="I", help="only this GPU, by its index"
+    )
     parser.add_argument("--reason", metavar="TEXT", help="shown to those whose tasks wait for it")
     frame.add_master_flags(parser)
     frame.add_json_flag(parser)

@@ -19,8 +19,12 @@ LONG_POLL_S = 30
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    ids = parser.add_argument("--task-id", required=True, nargs="+", metavar="ID", help="a task, or ranges: 4-6")
-    ids.complete = "task_ids"  # type: ignore[attr-defined]
+    frame.completes(
+        parser.add_argument(
+            "--task-id", required=True, nargs="+", metavar="ID", help="a task, or ranges: 4-6"
+        ),
+        "task_ids",
+    )
     parser.add_argument(
         "--soft-timeout", default="300", metavar="TIME", help="from SIGUSR1 to SIGTERM (default 300 seconds)"
     )
@@ -28,7 +32,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--term-timeout", default="30", metavar="TIME", help="from SIGTERM to SIGKILL (default 30 seconds)"
     )
     parser.add_argument(
-        "--then", choices=("queue", "hold", "cancel"), default="queue", help="what becomes of the task (default queue)"
+        "--then",
+        choices=("queue", "hold", "cancel"),
+        default="queue",
+        help="what becomes of the task (default queue)",
     )
     parser.add_argument("--wait", action="store_true", help="return when the task has stopped")
     frame.add_master_flags(parser)
@@ -69,7 +76,9 @@ def report(answer: dict[str, Any], args: argparse.Namespace) -> int:
             frame.out(words(task, args.wait))
     for error in answer["errors"]:
         frame.say(f"lab-gpu: {error['text']}")
-    codes = [BY_SLUG[error["slug"]].exit_code if error["slug"] in BY_SLUG else 1 for error in answer["errors"]]
+    codes = [
+        BY_SLUG[error["slug"]].exit_code if error["slug"] in BY_SLUG else 1 for error in answer["errors"]
+    ]
     return max(codes, default=0)
 
 

@@ -1,4 +1,4 @@
-"""`lab-gpu server remove-node`: forget a declared node. Tasks that wait for it stay queued, with that reason."""
+"""`lab-gpu server remove-node`: forgets a declared node. Tasks that wait for it stay queued and say so."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ EXAMPLES = ("lab-gpu server remove-node node-1",)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    node = parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it")
-    node.complete = "nodes"  # type: ignore[attr-defined]
+    frame.completes(
+        parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it"), "nodes"
+    )
     frame.add_master_flags(parser)
     frame.add_json_flag(parser)
 

@@ -13,9 +13,12 @@ EXAMPLES = ("lab-gpu server undrain node-1", "lab-gpu server undrain node-1 --gp
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    node = parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it")
-    node.complete = "nodes"  # type: ignore[attr-defined]
-    parser.add_argument("--gpu", type=int, metavar="I", help="only this GPU, by its index")
+    frame.completes(
+        parser.add_argument("node", metavar="NODE", help="its name, as `lab-gpu status` shows it"), "nodes"
+    )
+    parser.add_argument(
+        "--gpu", type=frame.whole_number("--gpu"), metavar="I", help="only this GPU, by its index"
+    )
     frame.add_master_flags(parser)
     frame.add_json_flag(parser)
 

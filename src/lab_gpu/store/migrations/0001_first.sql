@@ -53,7 +53,7 @@ create index task_state on task (state, id);
 create index task_queue on task (queue, id) where queue is not null;
 create index task_batch on task (batch, id) where batch is not null;
 create index task_learned on task (signature, ended_at) where state = 'completed' and signature is not null;
-create index task_ended on task (ended_at) where ended_at is not null;
+create index task_ended on task (ended_at, state) where ended_at is not null;
 
 create table dependency (
   task_id integer not null references task (id),
@@ -84,6 +84,7 @@ create table attempt (
   stop_began_at real,
   stop_why text,  -- the ending a stop will have: cancelled, preempted, time_limit
   stop_by text,
+  stop_then text not null default 'queue' check (stop_then in ('queue', 'hold', 'cancel')),
   soft_timeout_s real,
   term_timeout_s real,
   ended_at real,
@@ -97,16 +98,6 @@ create table attempt (
   check (state in ('armed', 'ended') or node is not null)
 ) strict;
 create index attempt_live on attempt (id) where state <> 'ended';
-
-create table wish (
-  task_id integer primary key references task (id),
-  kind text not null check (kind in ('cancel', 'preempt')),
-  who text not null,
-  at real not null,
-  soft_timeout_s real,
-  term_timeout_s real,
-  then_do text not null default 'queue' check (then_do in ('queue', 'hold', 'cancel'))
-) strict;
 
 create table lease (
   id integer primary key autoincrement,
@@ -172,3 +163,4 @@ create table event (
   body text not null default '{}'
 ) strict;
 create index event_task on event (task_id, seq) where task_id is not null;
+create index attempt_ended on attempt (ended_at) where ended_at is not null;

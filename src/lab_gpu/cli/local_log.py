@@ -1,0 +1,63 @@
+"""The log file of a command that runs here: its folder and a name that nobody has (SPEC 25)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from lab_gpu.core.errors import Refused
+
+LAB_ROOT = "/nas/logs"
+
+
+def prepared_root(wanted: str | None, home: str, offered: str | None = None) -> str:
+    """The wanted folder or none. Else the first that can be used: the master's, the lab's, the home's."""
+    if wanted:
+        return _made(os.path.abspath(os.path.expanduser(wanted)))
+    # The lab's folder is used where it is there, never made: on most machines it means nothing.
+    for root in (offered, LAB_ROOT if os.path.isdir(LAB_ROOT) else None):
+        if root:
+            try:
+                return _made(root)
+            except Refused:
+                continue
+    return _made(f"{home}/logs")
+
+
+def _made(root: str) -> str:
+    try:
+        os.makedirs(root, exist_ok=True)
+    except OSError as error:
+        raise _unusable(root, error.strerror or str(error)) from None
+    if not os.path.isdir(root):
+        raise _unusable(root, "it is no folder")
+    if not os.access(root, os.W_OK | os.X_OK):
+        raise _unusable(root, "Permission denied")
+    return root
+
+
+def _unusable(root: str, why: str) -> Refused:
+    return Refused(f"cannot write a log in {root}: {why}; name another folder with --log-root")
+
+
+def opened(root: str, name: str) -> tuple[str, int]:
+    """The path and an appending descriptor of a new file: the name, or the next free one beside it."""
+    for candidate in _names(name):
+        path = os.path.join(root, candidate)
+        try:
+            return path, os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _unusable(root, error.strerror or str(error)) from None
+    raise AssertionError("the names never end")
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    stem, number = name.removesuffix(".log"), 2
+    while True:
+        yield f"{stem}.{number}.log"
+        number += 1

@@ -1,0 +1,51 @@
+"""Committed launches begin here: one line on a pipe each. Nothing else stands between a free GPU and its next task."""
+
+from __future__ import annotations
+
+from lab_gpu.core.attempts import LaunchFailed
+from lab_gpu.core.lifecycle import move_attempt
+from lab_gpu.core.model import AttemptState
+from lab_gpu.service import points
+from lab_gpu.service.house import House, Live
+from lab_gpu.service.launch import gpu_line
+from lab_gpu.service.planning import current_claims
+
+
+def start_launched(house: House) -> None:
+    """After the commit: tell each waiting shell to go."""
+    if not house.to_start:
+        return
+    points.reached("launch_committed")
+    real = False
+    for live, ready in house.to_start:
+        facts = {gpu.uuid: gpu for gpu in house.book.facts_of(live.grant.node)}
+        line = gpu_line(live.grant, facts, house.policy, real_beside=house.book.has_real)
+        real = real or house.book.is_real(live.grant)
+        try:
+            house.launcher.go(ready, line)
+        except LaunchFailed as failure:
+            live.launch_problem = str(failure)
+        if live.runner:
+            house.watch("attempt", live.task, live.runner)
+        house.begun.append(live)
+    points.reached("told")
+    house.to_start.clear()
+    if real:
+        house.claims.publish(current_claims(house))  # with the pids that now hold them
+
+
+def begin_launched(house: House) -> None:
+    """Notes that they run. No GPU waits for this, so it shares the commit of what is armed next."""
+    for live in house.begun:
+        if (
+            house.live.get(live.task) is live
+            and live.state is AttemptState.LAUNCHING
+            and not live.launch_problem
+        ):
+            _begin(house, live)
+    house.begun.clear()
+
+
+def _begin(house: House, live: Live) -> None:
+    live.state = move_attempt(live.state, "begin")
+    house.ledger.attempts.begin(live.id, live.started_at or house.now)

@@ -1,0 +1,72 @@
+"""A process that starts, answers and stops as a master does, as far as the caretaker's commands can tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from itertools import pairwise
+from typing import Any
+
+from caretaker_stub import SERVER, Stub
+
+
+def main(words: list[str]) -> int:
+    given = dict(pairwise(words))
+    home, ready = given["--home"], int(given.get("--ready-fd", "1"))
+    asked = [word for word in words if word not in ("--ready-fd", given.get("--ready-fd"))]
+    running = noted(home)
+    if running:
+        same = running["argv"] == asked
+        error = (
+            None
+            if same
+            else "cannot start a master: one runs with other settings; use `lab-gpu server restart`"
+        )
+        return answer(ready, {"running": running, "same": same, "error": error})
+    if given.get("--port") == "1":
+        return answer(
+            ready, {"error": "cannot listen on port 1: it is in use; name another --port", "exit": 2}
+        )
+    return serve(home, given, asked, ready)
+
+
+def noted(home: str) -> dict[str, Any] | None:
+    try:
+        with open(f"{home}/master.json", encoding="utf-8") as file:
+            return dict(json.load(file))
+    except OSError:
+        return None
+
+
+def answer(ready: int, document: dict[str, Any]) -> int:
+    os.write(ready, json.dumps(document).encode() + b"\n")
+    return int(document.get("exit", 0))
+
+
+def serve(home: str, given: dict[str, str], asked: list[str], ready: int) -> int:
+    url = f"http://{given.get('--host', '127.0.0.1')}:{given.get('--port', '1895')}"
+    note = {
+        "pid": os.getpid(),
+        "url": url,
+        "socket": f"{home}/lab-gpu.sock",
+        "version": "0.1.0",
+        "argv": asked,
+    }
+    over, stub = threading.Event(), Stub(home)
+    manual = {"manual_tick": "--manual-tick" in asked, "autostarted": "--autostarted" in asked}
+    stub.on("GET", "/api/v1/server", {**SERVER, **note, **manual, "home": home})
+    stub.on("GET", "/api/v1/status", {"counts": {"running": 2, "queued": 1}})
+    stub.on("GET", "/api/v1/gpus", {"nodes": [], "source": "none", "problem": None})
+    stub.on("POST", "/api/v1/server/stop", lambda *_: over.set() or {})
+    with stub.listening():
+        with open(f"{home}/master.json", "w", encoding="utf-8") as file:
+            json.dump(note, file)
+        answer(ready, {"ready": True, **note, "log": f"{home}/master.log", "home": home, "notes": []})
+        over.wait(60)
+    os.unlink(f"{home}/master.json")
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

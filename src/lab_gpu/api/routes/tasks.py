@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query
 from starlette.requests import Request
 
 from lab_gpu.api.front import Front, Json, caller_of, front_of
+from lab_gpu.api.memory import give_back_soon
 from lab_gpu.api.routes.waits import wait_for
 from lab_gpu.core.documents import new_task_to_doc
 from lab_gpu.core.errors import Refused, TooLate
@@ -60,6 +61,7 @@ def _docs(tasks: list[NewTask]) -> list[dict[str, Any]]:
 
 async def _submitted(front: Front, ids: list[int], now: float) -> list[dict[str, Any]]:
     if len(ids) > MANY:
+        give_back_soon()
         return [queued_brief(each, now) for each in ids]
     return await front.views.by_ids(ids, now)
 

@@ -1,4 +1,7 @@
-"""`lab-gpu server restart`: stop and start with the settings of before, but for those that are given."""
+"""`lab-gpu server restart`: stop and start with the settings of before, but for those that are given.
+
+A master that a first command started becomes an ordinary one: it listens on an address and stays.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     home = own_home(os.environ)
-    policy = server_start.checked_policy(args.policy)
+    options = server_start.wanted(args, home, server_start.remembered(home))
     before = running(home)
     unit = systemd.unit_of_process(before["pid"], UNIT_NAME) if before else None
     if unit is not None:
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from lab_gpu.client import launch
 
-        after = launch.restart(home, frame.say, options(args, home, policy, before or remembered(home)))
+        after = launch.restart(home, frame.say, options)
     server_start.show(args, after, home, "was restarted" if before else "started, none ran before")
     return 0
 
@@ -54,39 +57,11 @@ def running(home: str) -> dict[str, Any] | None:
     return answer
 
 
-def remembered(home: str) -> dict[str, Any]:
-    from json import loads
-
-    from lab_gpu.core.places import settings_path
-
-    try:
-        with open(settings_path(home), encoding="utf-8") as file:
-            settings = loads(file.read())
-    except (OSError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
-
-
-def options(args: argparse.Namespace, home: str, policy: str | None, before: dict[str, Any]) -> Any:
-    """A master that somebody's command started listens on TCP only once an address is asked for."""
-    from lab_gpu.client.launch import StartOptions
-
-    addressed = args.host is not None or args.port is not None
-    manual = bool(before.get("manual_tick")) if args.manual_tick is None else args.manual_tick
-    return StartOptions(
-        home,
-        args.host,
-        args.port,
-        tcp=True if addressed else None,
-        policy=policy,
-        manual_tick=manual,
-        autostarted=bool(before.get("autostarted")) and not addressed,
-    )
-
-
 def restart_unit(system: bool, args: argparse.Namespace) -> None:
     """Its own systemd must do it, or two would run it."""
-    if any(value is not None for value in (args.host, args.port, args.policy, args.manual_tick)):
+    if args.no_policy or any(
+        value is not None for value in (args.host, args.port, args.policy, args.manual_tick)
+    ):
         raise Refused(OF_A_UNIT.format(unit=UNIT_NAME))
     command = systemd.words(system, "restart", UNIT_NAME)
     status, said = systemd.ask(command)

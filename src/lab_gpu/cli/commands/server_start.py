@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab_gpu.cli import frame
-from lab_gpu.client.whereabouts import own_home
+from lab_gpu.client.whereabouts import is_alive, own_home, running_note
 from lab_gpu.core import places
 from lab_gpu.core.errors import LabGpuError, Refused
+
+if TYPE_CHECKING:
+    from lab_gpu.client.launch import StartOptions
 
 SUMMARY = "start the master"
 EXAMPLES = (
@@ -32,37 +35,74 @@ ANSWER_LIMIT_S = 5.0
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--role", choices=("master", "agent"), default="master", help="master (default)")
     add_settings(parser)
-    parser.add_argument("--manual-tick", action="store_true", help="plan only at `lab-gpu server tick`")
+    parser.add_argument(
+        "--manual-tick", action="store_true", default=None, help="plan only at `lab-gpu server tick`"
+    )
     parser.add_argument("--foreground", action="store_true", help="stay in this process: for systemd")
     frame.add_json_flag(parser)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """What `restart` takes as well. Left away: as at the last start, else the default."""
+    """What `restart` takes as well."""
     parser.add_argument("--host", metavar="A", help="the address to listen on (default 127.0.0.1)")
     words = "the port to listen on (default 1895, or the next free one)"
     parser.add_argument("--port", type=frame.whole_number("--port", 1, 65535), metavar="P", help=words)
+    policy = parser.add_mutually_exclusive_group()
     words = "a policy file in YAML; it is remembered"
-    frame.completes(parser.add_argument("--policy", metavar="FILE", help=words), "files")
+    frame.completes(policy.add_argument("--policy", metavar="FILE", help=words), "files")
+    policy.add_argument(
+        "--no-policy", action="store_true", help="the defaults again; forget the remembered file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from lab_gpu.client.launch import StartOptions, start_master
+    from lab_gpu.client.launch import start_master
 
     if args.role == "agent":
         raise Refused(NO_AGENT)
     home = own_home(os.environ)
-    options = StartOptions(
-        home, args.host, args.port, tcp=True, policy=checked_policy(args.policy), manual_tick=args.manual_tick
-    )
+    options = wanted(args, home, settings_of_running(home) or {"policy": remembered(home).get("policy")})
     if args.foreground:
         return become_master(options)
     ready = start_master(options, frame.say)
     started = "running" not in ready
     if started:
-        say_where_tasks_could_run(args, ready)
+        say_where_tasks_could_run(ready)
     show(args, ready if started else ready["running"], home, "started" if started else "runs already")
     return 0
+
+
+def settings_of_running(home: str) -> dict[str, Any] | None:
+    """What is not given is not compared: it is as the master that runs was asked to be."""
+    note = running_note(home)
+    return remembered(home) if note and is_alive(note.get("pid")) else None
+
+
+def remembered(home: str) -> dict[str, Any]:
+    """What the last start was asked for."""
+    from json import loads
+
+    try:
+        with open(places.settings_path(home), encoding="utf-8") as file:
+            settings = loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
+
+
+def wanted(args: argparse.Namespace, home: str, before: dict[str, Any]) -> StartOptions:
+    """The flags, and where one is not given what was before. The policy is checked before anything starts."""
+    from lab_gpu.client.launch import StartOptions
+
+    policy = None if args.no_policy else args.policy or before.get("policy")
+    return StartOptions(
+        home,
+        args.host or before.get("host"),
+        args.port or before.get("port"),
+        tcp=True,
+        policy=checked_policy(policy),
+        manual_tick=bool(args.manual_tick or (args.manual_tick is None and before.get("manual_tick"))),
+    )
 
 
 def checked_policy(path: str | None) -> str | None:
@@ -74,7 +114,7 @@ def checked_policy(path: str | None) -> str | None:
     return os.path.abspath(path)
 
 
-def become_master(options: Any) -> int:
+def become_master(options: StartOptions) -> int:
     from lab_gpu.client.launch import master_words
 
     words = [*master_words(options), "--foreground"]
@@ -82,7 +122,7 @@ def become_master(options: Any) -> int:
     os.execv(words[0], words)
 
 
-def say_where_tasks_could_run(args: argparse.Namespace, ready: dict[str, Any]) -> None:
+def say_where_tasks_could_run(ready: dict[str, Any]) -> None:
     """Only where the master's own notes have not said it: nothing could ever start here."""
     if any("add-node" in note for note in ready.get("notes") or ()):
         return

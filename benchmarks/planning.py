@@ -1,8 +1,8 @@
 """What one planning pass costs: 10,000 asks that wait for 1,000 GPUs on 125 nodes, nearly all of them taken.
 
-Two lines of asks: one as labs have it (60 kinds of task, many alike) and a harsh one (1,000 kinds). Each is planned
-from nothing, and again after one event: a holder ended or a reading changed one node, and what the pass before
-placed has been started.
+Two lines of asks: one as labs have it (60 kinds of task, many alike) and a harsh one (1,000 kinds). Each is
+planned from nothing, and again after one event: a holder ended or a reading changed one node, and what the
+pass before placed has been started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import replace
 from time import perf_counter
 
 from figures import Figure, at_most, main, median
-
 from lab_gpu.core.model import Request
 from lab_gpu.core.plan import plan
 from lab_gpu.core.policy import Policy

@@ -57,9 +57,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from lab_gpu.core.version import VERSION
 
-        value: object = version("lab-gpu")
+        value: object = VERSION
     elif name in __all__:
         from importlib import import_module
 

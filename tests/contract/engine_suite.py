@@ -50,7 +50,9 @@ class EngineSuite:
         assert begun.process == ProcessName(int(pid), int(stat.rpartition(")")[2].split()[19]))
 
     def test_it_sees_its_gpus(self, scene: AttemptScene):
-        ask = 'echo "[$CUDA_VISIBLE_DEVICES][$NVIDIA_VISIBLE_DEVICES][${XLA_PYTHON_CLIENT_MEM_FRACTION-none}]"'
+        ask = (
+            'echo "[$CUDA_VISIBLE_DEVICES][$NVIDIA_VISIBLE_DEVICES][${XLA_PYTHON_CLIENT_MEM_FRACTION-none}]"'
+        )
         assert scene.run(ask, GpuLine("0,2", "GPU-a,GPU-b", "0.5"))[1] == "[0,2][GPU-a,GPU-b][0.5]\n"
         assert scene.run(ask, GpuLine("", ""))[1] == "[][][none]\n"
 
@@ -118,14 +120,15 @@ class EngineSuite:
 
     def test_exactly_one_wins(self, scene: AttemptScene):
         """The master bars and the shell begins at the same moment."""
-        won = 0
         for number in range(40):
             armed = scene.arm(f"touch ran{number}")
             wait_for(lambda armed=armed: len(scene.tree(armed)) == 1)
             barred: list[bool] = []
-            bar = threading.Thread(target=lambda armed=armed, barred=barred: barred.append(
-                scene.engine.bar(armed.order.directory)
-            ))
+            bar = threading.Thread(
+                target=lambda armed=armed, barred=barred: barred.append(
+                    scene.engine.bar(armed.order.directory)
+                )
+            )
             scene.go(armed)
             bar.start()
             bar.join()
@@ -133,15 +136,15 @@ class EngineSuite:
             ran = Path(scene.home, f"ran{number}").exists()
             assert ran != barred[0]
             assert (record == 0) == ran
-            won += barred[0]
         assert scene.engine.find(armed.order.directory, armed.order.uni_id, armed.process).processes == ()
 
     def test_the_end_of_the_master_ends_what_is_armed(self, scene: AttemptScene):
         """Nobody else holds the writing end of the pipe: not the shells armed after it."""
         armed, *others = [scene.arm("touch ran") for _ in range(3)]
         running = scene.start("sleep 60")
-        os.close(os.dup(armed.pipe))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), armed.pipe)  # the number stays ours, the pipe is closed
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, armed.pipe)  # the number stays ours, the pipe is closed
+        os.close(nothing)
         wait_for(lambda: not scene.engine.alive(armed.process))
         assert all(scene.engine.alive(other.process) for other in (*others, running))
         assert not os.path.exists(f"{armed.order.directory}/begun")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from lab_gpu.core.claims import Claim, OthersClaim
 from lab_gpu.core.ids import GpuUuid
+from lab_gpu.probe.claim_files import boot_id
 from lab_gpu.probe.claims import ClaimsDirectory
 from lab_gpu.probe.nvml import NvmlProbe
 from lab_gpu.probe.processes import read_stat
@@ -22,6 +23,11 @@ AT_ONCE = 6
 
 
 def become(uid: int) -> None:
+    """Whatever is read or imported late is read before: the interpreter may lie where only root can look."""
+    boot_id()
+    probe = NvmlProbe()
+    probe.read()
+    probe.close()
     if os.getuid() == 0 and uid != 0:
         os.setgroups([])
         os.setgid(uid)
@@ -66,7 +72,8 @@ def launches(claims: ClaimsDirectory, log_path: str, count: int, seed: int) -> N
 
 def crash(claims: ClaimsDirectory) -> None:
     """Starts a task that outlives it, tells its pid, and waits to be killed."""
-    task = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    task = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, start_new_session=True, **quiet)
     claims.publish([Claim(GpuUuid("GPU-1"), 4096, task.pid, started(task.pid))])
     print(task.pid, flush=True)
     sys.stdin.read()

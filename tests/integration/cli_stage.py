@@ -58,7 +58,7 @@ class Master:
             "submit_dir": None, "time_limit_s": None, "estimate_s": None, "kill_at_limit": False,
             "never_twice": False, "held": False, "after": [], "retry": {}, "dependents": [],
         }  # fmt: skip
-        self.tasks[number] = {**task, **{key: said[key] for key in said if key in task}}
+        self.tasks[number] = {**task, **{key: said[key] for key in said if key in task and key != "gpus"}}
         return self.tasks[number]
 
     def become(self, number: int, state: str, **more: Any) -> None:

@@ -15,10 +15,9 @@ from caretaker_stub import SERVER, Stub
 def main(words: list[str]) -> int:
     given = dict(pairwise(words))
     home, ready = given["--home"], int(given.get("--ready-fd", "1"))
-    asked = [word for word in words if word not in ("--ready-fd", given.get("--ready-fd"))]
-    running = noted(home)
+    running, asked = noted(home), lasting(words, given)
     if running:
-        same = running["argv"] == asked
+        same = running["settings"] == asked
         error = (
             None
             if same
@@ -29,7 +28,21 @@ def main(words: list[str]) -> int:
         return answer(
             ready, {"error": "cannot listen on port 1: it is in use; name another --port", "exit": 2}
         )
-    return serve(home, given, asked, ready)
+    with open(f"{home}/settings.json", "w", encoding="utf-8") as file:
+        json.dump(asked, file)
+    return serve(home, given, {"argv": words, "settings": asked}, ready)
+
+
+def lasting(words: list[str], given: dict[str, str]) -> dict[str, Any]:
+    """What makes two starts the same."""
+    port = given.get("--port")
+    return {
+        "host": given.get("--host", "127.0.0.1"),
+        "port": int(port) if port else None,
+        "tcp": "--no-tcp" not in words,
+        "policy": given.get("--policy"),
+        "manual_tick": "--manual-tick" in words,
+    }
 
 
 def noted(home: str) -> dict[str, Any] | None:
@@ -45,18 +58,11 @@ def answer(ready: int, document: dict[str, Any]) -> int:
     return int(document.get("exit", 0))
 
 
-def serve(home: str, given: dict[str, str], asked: list[str], ready: int) -> int:
+def serve(home: str, given: dict[str, str], asked: dict[str, Any], ready: int) -> int:
     url = f"http://{given.get('--host', '127.0.0.1')}:{given.get('--port', '1895')}"
-    note = {
-        "pid": os.getpid(),
-        "url": url,
-        "socket": f"{home}/lab-gpu.sock",
-        "version": "0.1.0",
-        "argv": asked,
-    }
+    note = {"pid": os.getpid(), "url": url, "socket": f"{home}/lab-gpu.sock", "version": "0.1.0", **asked}
     over, stub = threading.Event(), Stub(home)
-    manual = {"manual_tick": "--manual-tick" in asked, "autostarted": "--autostarted" in asked}
-    stub.on("GET", "/api/v1/server", {**SERVER, **note, **manual, "home": home})
+    stub.on("GET", "/api/v1/server", {**SERVER, **note, "home": home})
     stub.on("GET", "/api/v1/status", {"counts": {"running": 2, "queued": 1}})
     stub.on("GET", "/api/v1/gpus", {"nodes": [], "source": "none", "problem": None})
     stub.on("POST", "/api/v1/server/stop", lambda *_: over.set() or {})

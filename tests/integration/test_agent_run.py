@@ -19,7 +19,7 @@ ATTEMPT = {
     "attempt_id": 31,
     "number": 2,
     "uni_id": "u-2",
-    "log_name": "1.2.log",
+    "log_name": "1.log",
     "gpus": [{"node": "box", "index": 3, "uuid": "GPU-3", "name": "A100"}],
 }
 LIMIT_S = 30
@@ -62,14 +62,14 @@ def test_output_goes_to_both_and_the_exit_code_is_the_commands(home: str, master
     done = agent_run(home, "--mem-used", "10", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout) == (7, "out\n")
     assert "err\n" in done.stderr and "exit code 7" in done.stderr and "10 GiB" in done.stderr
-    assert sorted(Path(home, "logs/1.2.log").read_text().split()) == ["err", "out"]
+    assert sorted(Path(home, "logs/1.log").read_text().split()) == ["err", "out"]
 
 
 def test_the_master_hears_of_the_attempt_and_of_its_end(home: str, master: Stub) -> None:
     agent_run(home, "--mem-used", "10", "true", CUDA_VISIBLE_DEVICES="2,3")
     begun = master.bodies("/api/v1/tasks/1/outside-attempts")[0]
     assert (begun["mem_mib"], begun["command"], begun["gpu_indices"]) == (10240, "true", [2, 3])
-    assert begun["pid"] > 0
+    assert begun["pid"] > 0 and begun["log_path"] == f"{home}/logs/1.log"
     ended = master.bodies("/api/v1/outside-attempts/31/end")
     assert ended == [{"exit_code": 0, "oom": False, "peak_mib": 10240}]
 

@@ -112,7 +112,9 @@ def test_what_one_holds_the_other_sees(claims: ClaimsDirectory, folder: Path, ne
     assert seen.claim == claim_of(neighbour, 5000) and seen.owner
 
 
-def test_nothing_is_written_that_does_not_fit(claims: ClaimsDirectory, folder: Path, neighbour: Master) -> None:
+def test_nothing_is_written_that_does_not_fit(
+    claims: ClaimsDirectory, folder: Path, neighbour: Master
+) -> None:
     written_by(folder, neighbour)
     mine = Master(os.getuid(), os.getpid(), started(os.getpid()))
     asked: list[Sequence[OthersClaim]] = []
@@ -191,7 +193,9 @@ def replayed_peak_mib(logs: Sequence[Path]) -> int:
 
 
 @pytest.mark.parametrize("uid", {ALICE, os.getuid()})
-def test_claims_of_a_crashed_master_live_with_its_tasks(claims: ClaimsDirectory, folder: Path, uid: int) -> None:
+def test_claims_of_a_crashed_master_live_with_its_tasks(
+    claims: ClaimsDirectory, folder: Path, uid: int
+) -> None:
     master = start_master("crash", uid, folder)
     assert master.stdout
     task = int(master.stdout.readline())
@@ -203,7 +207,7 @@ def test_claims_of_a_crashed_master_live_with_its_tasks(claims: ClaimsDirectory,
         assert not claims.exchange([], lambda others: not others)
     finally:
         os.kill(task, signal.SIGKILL)
-    until(lambda: claims.others() == ())
+    until(lambda: claims.others() == ())  # at once, though nobody may have reaped it yet
     assert claims.exchange([], lambda others: not others)
     left = [name for name in os.listdir(folder) if name.endswith(".json")]
     assert bool(left) == (uid != os.getuid())  # our own user's dead files are cleared away
@@ -330,7 +334,13 @@ def test_somebody_who_sits_on_our_name_does_not_stop_us(claims: ClaimsDirectory,
 
 # --- the lock ----------------------------------------------------------------------------------
 
-HOLDER = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+HOLDER = """\
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_who_sits_on_the_lock_is_named_and_not_waited_for_twice(
@@ -343,7 +353,9 @@ def test_who_sits_on_the_lock_is_named_and_not_waited_for_twice(
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout and holder.stdout.readline() == b"held\n"
         began = time.monotonic()
-        with pytest.raises(Broken, match=rf"^cannot reserve GPUs: process {holder.pid} of .*; end that process$"):
+        with pytest.raises(
+            Broken, match=rf"^cannot reserve GPUs: process {holder.pid} of .*; end that process$"
+        ):
             claims.exchange([], always)
         assert time.monotonic() - began >= 0.3
         with pytest.raises(Broken, match="for 0 s"):
@@ -435,7 +447,9 @@ def test_a_better_place_that_comes_up_is_moved_to(
     ours.close()
 
 
-def test_a_full_disk_is_a_sentence(claims: ClaimsDirectory, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_sentence(
+    claims: ClaimsDirectory, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = Master(os.getuid(), os.getpid(), started(os.getpid()))
     monkeypatch.setattr(os, "write", lambda fd, content: 0)
     with pytest.raises(Broken, match=r"cannot be written \(No space left on device\)"):

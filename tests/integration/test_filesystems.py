@@ -25,7 +25,9 @@ def test_this_machines_own(tmp_path: Path) -> None:
     assert file_system_type("/proc/self") == "proc"
     assert not on_network("/proc")
     there = str(tmp_path / "not" / "there" / "yet")
-    assert file_system_type(there) == file_system_type(str(tmp_path)) and existing(there) == str(tmp_path.resolve())
+    assert file_system_type(there) == file_system_type(str(tmp_path)) and existing(there) == str(
+        tmp_path.resolve()
+    )
     assert 0 < free_bytes(there) == pytest.approx(free_bytes(str(tmp_path)), rel=0.05)
 
 
@@ -53,9 +55,15 @@ def test_the_mount_of_a_path(path: str, device: int, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "network"),
     [
-        *((kind, True) for kind in ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "afs", "ceph", "9p")),
+        *(
+            (kind, True)
+            for kind in ("nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "afs", "ceph", "9p")
+        ),
         *((kind, True) for kind in ("fuse.sshfs", "fuse.ceph", "fuse.rclone")),
-        *((kind, False) for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse.gocryptfs", "zfs", "")),
+        *(
+            (kind, False)
+            for kind in ("ext4", "xfs", "btrfs", "tmpfs", "overlay", "fuse.gocryptfs", "zfs", "")
+        ),
     ],
 )
 def test_what_counts_as_network(kind: str, network: bool, monkeypatch: pytest.MonkeyPatch) -> None:

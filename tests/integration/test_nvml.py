@@ -101,7 +101,9 @@ def test_use_is_told_apart_end_to_end(
     stub_gpus.process(os.getpid(), 0, 2000)
     (gpu,) = probe.read().gpus
     use = foreign_use(gpu, {"attempt-7"}, set(), 10000, ())
-    assert use.foreign_mib == 2000 and use.told_apart and [each.pid for each in use.processes] == [os.getpid()]
+    assert (
+        use.foreign_mib == 2000 and use.told_apart and [each.pid for each in use.processes] == [os.getpid()]
+    )
     assert really_used(gpu, "attempt-7", set()) == 3000
 
 
@@ -313,6 +315,12 @@ def test_without_a_library_the_binding_is_never_imported(tmp_path: Path) -> None
         "facts = HostProbe({}).read()\n"
         "print(facts.source, len(facts.gpus), facts.problem, 'pynvml' in sys.modules)"
     )
-    environ = {"PATH": str(tmp_path), "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60)
+    environ = {
+        "PATH": str(tmp_path),
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.split() == ["none", "0", "None", "False"], done.stderr

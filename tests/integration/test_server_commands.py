@@ -97,7 +97,9 @@ def test_nodes_are_drained_opened_and_forgotten(home: str, master: Stub) -> None
     assert master.bodies("/api/v1/nodes/node%201/drain") == [{"gpu": 3, "reason": "fan"}]
     assert lab_gpu(home, "server", "undrain", "node 1").returncode == 0
     assert master.bodies("/api/v1/nodes/node%201/undrain") == [{"gpu": None}]
-    assert lab_gpu(home, "server", "remove-node", "node 1").returncode == 0
+    for words in (["node 1"], ["--name", "node 1"]):
+        assert lab_gpu(home, "server", "remove-node", *words).returncode == 0
+    assert lab_gpu(home, "server", "remove-node").returncode == 2
 
 
 def test_what_the_master_refuses_is_its_own_sentence(home: str, master: Stub) -> None:

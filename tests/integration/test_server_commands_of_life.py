@@ -70,6 +70,7 @@ def test_a_second_start_says_so_and_another_one_names_restart(home: str) -> None
         f"{home}/master.log",
     )
     assert "runs already" in server(home, "start").stdout
+    assert server(home, "start", "--host", "127.0.0.1").returncode == 0
     other = server(home, "start", "--port", "2000")
     assert other.returncode == 2 and "lab-gpu server restart" in other.stderr
 
@@ -89,6 +90,38 @@ def test_a_policy_with_mistakes_starts_nothing(home: str) -> None:
     assert f"{home}/p.yaml" in note(home)["argv"]
 
 
+def test_what_is_not_given_is_not_compared_with_the_master_that_runs(home: str) -> None:
+    Path(home, "p.yaml").write_text("preemption: true\n")
+    server(home, "start", "--policy", "p.yaml", "--port", "2000", "--manual-tick")
+    assert "runs already" in server(home, "start").stdout
+    assert server(home, "start", "--port", "2000").returncode == 0
+    server(home, "stop")
+    server(home, "start")
+    asked = {"host": "127.0.0.1", "port": None, "tcp": True, "policy": None, "manual_tick": False}
+    assert note(home)["settings"] == asked
+
+
+def test_restart_leaves_the_policy_to_the_masters_own_memory(home: str) -> None:
+    Path(home, "p.yaml").write_text("preemption: true\n")
+    server(home, "start", "--policy", "p.yaml", "--port", "2000")
+    server(home, "restart")
+    assert (note(home)["settings"]["policy"], note(home)["settings"]["port"]) == (None, 2000)
+
+
+def test_a_master_that_a_first_command_started_is_taken_over_by_restart(home: str) -> None:
+    words = ("from lab_gpu.client import launch; launch.start_master("
+             f"launch.StartOptions({home!r}, tcp=False, autostarted=True))")  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", WITH_PRETEND.partition("sys.exit")[0] + words],
+        env=environment(home),
+        check=True,
+    )
+    done = server(home, "start")
+    assert done.returncode == 2 and "lab-gpu server restart" in done.stderr
+    assert server(home, "restart").returncode == 0
+    assert note(home)["settings"]["tcp"] and "--autostarted" not in note(home)["argv"]
+
+
 def test_an_agent_is_refused_clearly(home: str) -> None:
     done = server(home, "start", "--role", "agent")
     assert done.returncode == 2 and "use --role master" in done.stderr
@@ -102,13 +135,17 @@ def test_a_port_that_is_none(home: str, port: str) -> None:
 
 def test_in_the_foreground_the_process_becomes_the_master(home: str) -> None:
     words = [sys.executable, "-c", WITH_PRETEND, "server", "start", "--foreground"]
-    master = subprocess.Popen(words, env=environment(home), cwd=home, stdout=subprocess.PIPE, text=True)
-    assert master.stdout
-    ready = json.loads(master.stdout.readline())
-    assert ready["pid"] == master.pid and "--foreground" in ready["argv"]
-    assert server(home, "stop").returncode == 0
-    master.stdout.close()
-    assert master.wait(30) == 0
+    with subprocess.Popen(
+        words, env=environment(home), cwd=home, stdout=subprocess.PIPE, text=True
+    ) as master:
+        try:
+            assert master.stdout
+            ready = json.loads(master.stdout.readline())
+            assert ready["pid"] == master.pid and "--foreground" in ready["argv"]
+            assert server(home, "stop").returncode == 0
+            assert master.wait(30) == 0
+        finally:
+            master.kill()
 
 
 def test_stop_says_how_many_tasks_go_on(home: str) -> None:

@@ -25,7 +25,7 @@ class Smi:
         folder.mkdir()
         program = folder / "nvidia-smi"
         program.write_text(
-            "#!/bin/sh\ncd ${0%/*}\necho \"$1\" >> asked\n[ -e hang ] && exec sleep 600\n"
+            '#!/bin/sh\ncd ${0%/*}\necho "$1" >> asked\n[ -e hang ] && exec sleep 600\n'
             "case $1 in --query-gpu*mig*) f=mig;; --query-gpu*) f=gpus;; *) f=apps;; esac\n"
             "[ $f = mig ] && [ ! -e mig ] && f=gpus\ncat $f; exit $(cat $f.code 2>/dev/null || echo 0)\n"
         )
@@ -62,7 +62,9 @@ def test_rows_with_gaps_and_commas(program: Smi) -> None:
 
 def test_processes_are_looked_up_in_proc(program: Smi) -> None:
     me = os.getpid()
-    program.says("apps", f"GPU-bbb, {me}, 512\nGPU-bbb, 4194304, 100\nGPU-aaa, {me}, [N/A]\nGPU-aaa, [N/A], 7\n")
+    program.says(
+        "apps", f"GPU-bbb, {me}, 512\nGPU-bbb, 4194304, 100\nGPU-aaa, {me}, [N/A]\nGPU-aaa, [N/A], 7\n"
+    )
     first, second = SmiProbe().read().gpus
     assert [(p.pid, p.mib) for p in first.processes] == [(me, None)]
     assert [(p.pid, p.mib) for p in second.processes] == [(me, 512)]
@@ -81,7 +83,10 @@ def test_an_old_version_is_asked_for_less(program: Smi) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("0, GPU-a, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], 0, Default, [N/A], X", "fell off"),
+        (
+            "0, GPU-a, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], 0, Default, [N/A], X",
+            "fell off",
+        ),
         ("0, GPU-a, 24576, [Unknown Error], 1, 2, 3, Default, [N/A], X", "cannot be read"),
         ("0, GPU-a, 24576, 1, 1, 2, 3, Prohibited, [N/A], X", "prohibited compute mode"),
         ("0, GPU-a, 24576, 1, 1, 2, 3, Default, Enabled, X", "MIG mode"),
@@ -108,12 +113,18 @@ def test_a_line_it_could_not_fill_is_told(program: Smi) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("Failed to initialize NVML: Driver/library version mismatch\n", 18), ("", 9), ("\x1b[31mgarbage\x07\n", 1)],
+    [
+        ("Failed to initialize NVML: Driver/library version mismatch\n", 18),
+        ("", 9),
+        ("\x1b[31mgarbage\x07\n", 1),
+    ],
 )
 def test_failures_are_one_printable_sentence(program: Smi, text: str, code: int) -> None:
     program.says("gpus", text, code)
     facts = SmiProbe().read()
-    assert facts.gpus == () and (facts.problem or "").startswith(f"cannot read the GPUs: nvidia-smi ended with {code}")
+    assert facts.gpus == () and (facts.problem or "").startswith(
+        f"cannot read the GPUs: nvidia-smi ended with {code}"
+    )
     assert (facts.problem or "").isprintable()
 
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,11 @@ class StubGpus:
         told = {} if mib is None else {"mib": mib}
         self._add("process", {"gpu": gpu, "pid": pid, **told, **fields})
 
+    def processes(self, listed: Sequence[tuple[int, int, int]]) -> None:
+        """Many at once: (pid, gpu, MiB)."""
+        self._lines += [("process", {"gpu": gpu, "pid": pid, "mib": mib}) for pid, gpu, mib in listed]
+        self.write()
+
     def living(self, pid: int, gpu: int | str, mib: int) -> None:
         """A process the driver lists while it lives."""
         (self.folder / "processes" / str(pid)).write_text(f"process\tgpu={gpu}\tpid={pid}\tmib={mib}\n")
@@ -86,7 +91,8 @@ class StubGpus:
     def write(self) -> None:
         lines = [("driver", self._driver), *self._lines]
         text = "".join(
-            "\t".join([kind, *(f"{key}={value}" for key, value in fields.items())]) + "\n" for kind, fields in lines
+            "\t".join([kind, *(f"{key}={value}" for key, value in fields.items())]) + "\n"
+            for kind, fields in lines
         )
         temporary = self.folder / "gpus.new"
         temporary.write_text(text)

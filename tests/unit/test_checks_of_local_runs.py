@@ -55,9 +55,18 @@ def test_a_venv_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "1.log").write_text("old")
     (tmp_path / "1.2.log").write_text("older")
-    path, log = local_log.opened(str(tmp_path), "1.log")
+    path, log = local_log.opened(str(tmp_path), "1")
     os.close(log)
     assert path == str(tmp_path / "1.3.log") and (tmp_path / "1.log").read_text() == "old"
+
+
+def test_in_another_masters_root_the_file_says_who_we_are(tmp_path: Path) -> None:
+    mark, host = tmp_path / local_log.MARK, os.uname().nodename
+    assert local_log.stem_of(7, str(tmp_path), "/h") == "7"
+    mark.write_text(f"{host}:/h\n")
+    assert local_log.stem_of(7, str(tmp_path), "/h") == "7"
+    mark.write_text("elsewhere:/h\n")
+    assert local_log.stem_of(7, str(tmp_path), "/h").endswith(f"@{host}")
 
 
 def test_a_root_that_was_named_is_used_or_refused(tmp_path: Path) -> None:

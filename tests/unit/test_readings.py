@@ -39,7 +39,13 @@ def claim(pid: int, mib: int, owner: str = "bob", on: GpuUuid = GPU) -> OthersCl
 
 def test_an_empty_gpu_is_nobodys() -> None:
     use = foreign_use(gpu(used_mib=DRIVER_SHARE_MIB), (), (), 0, ())
-    assert (use.foreign_mib, use.foreign_busy_mib, use.note, use.told_apart, use.processes) == (0, 0, None, True, ())
+    assert (use.foreign_mib, use.foreign_busy_mib, use.note, use.told_apart, use.processes) == (
+        0,
+        0,
+        None,
+        True,
+        (),
+    )
 
 
 def test_ours_is_told_by_uni_id_by_name_and_by_descent() -> None:
@@ -156,7 +162,13 @@ NODE = DeclaredNode(NodeName("node-1"), virtual=True, gpus=2, vram_mib=24576, gp
 
 def test_a_virtual_gpu_is_busy_while_a_task_runs_on_it() -> None:
     idle, busy = virtual_facts(NODE, {virtual_uuid("node-1", 1)}, {})
-    assert (idle.index, idle.name, idle.total_mib, idle.utilization, idle.used_mib) == (0, "RTX 3090", 24576, 0, 0)
+    assert (idle.index, idle.name, idle.total_mib, idle.utilization, idle.used_mib) == (
+        0,
+        "RTX 3090",
+        24576,
+        0,
+        0,
+    )
     assert (busy.index, busy.utilization) == (1, 100) and busy.uuid != idle.uuid
 
 

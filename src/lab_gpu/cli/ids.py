@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lab_gpu.client.transport import Api
 
 FURTHEST_BACK = 999
-_LAST = r"@(?:~(\d{1,6}))?"
+_LAST = r"@(?:~([0-9]{1,6}))?"
 
 
 def resolve(words: Iterable[str], api: Api) -> list[int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from collections.abc import Iterator
 
 from lab_gpu.core.errors import Refused
 
 LAB_ROOT = "/nas/logs"
+MARK = ".lab-gpu"  # names the master that first used a root
 
 
 def prepared_root(wanted: str | None, home: str, offered: str | None = None) -> str:
@@ -40,9 +42,9 @@ def _unusable(root: str, why: str) -> Refused:
     return Refused(f"cannot write a log in {root}: {why}; name another folder with --log-root")
 
 
-def opened(root: str, name: str) -> tuple[str, int]:
-    """The path and an appending descriptor of a new file: the name, or the next free one beside it."""
-    for candidate in _names(name):
+def opened(root: str, stem: str) -> tuple[str, int]:
+    """The path and an appending descriptor of a new file: `<stem>.log`, or the next free one beside it."""
+    for candidate in _names(stem):
         path = os.path.join(root, candidate)
         try:
             return path, os.open(
@@ -55,9 +57,20 @@ def opened(root: str, name: str) -> tuple[str, int]:
     raise AssertionError("the names never end")
 
 
-def _names(name: str) -> Iterator[str]:
-    yield name
-    stem, number = name.removesuffix(".log"), 2
+def stem_of(task: int, root: str, home: str) -> str:
+    """The task's number; in a root that another master has marked, with who we are: numbers repeat."""
+    host = os.uname().nodename
+    try:
+        with open(f"{root}/{MARK}", encoding="utf-8", errors="replace") as mark:
+            ours = mark.read(4096) == f"{host}:{home}\n"
+    except OSError:
+        ours = True
+    return str(task) if ours else f"{task}-{getpass.getuser()}@{host}"
+
+
+def _names(stem: str) -> Iterator[str]:
+    yield f"{stem}.log"
+    number = 2
     while True:
         yield f"{stem}.{number}.log"
         number += 1

@@ -58,9 +58,10 @@ def worst_code(tasks: list[Json]) -> int:
 def epitaph(task: Json) -> str:
     """How it ended, in one line."""
     words = f"task {task['id']} {task['state']}"
-    if task["state"] != "completed" and task.get("exit_code"):
-        words += f" with exit code {task['exit_code']}"
-    return f"{words}: {task['reason']}" if task.get("reason") else words
+    code, reason = task.get("exit_code"), str(task.get("reason") or "")
+    if task["state"] != "completed" and code and f"exit code {code}" not in reason:
+        words += f" with exit code {code}"
+    return f"{words}: {reason}" if reason else words
 
 
 def summary(tasks: list[Json]) -> list[str]:

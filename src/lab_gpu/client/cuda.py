@@ -1,8 +1,7 @@
 """Which GPUs this process shows to CUDA, and whether it is too late to say so.
 
-CUDA reads CUDA_VISIBLE_DEVICES once, when it is initialised. That it has been is seen by: torch's, TensorFlow's or
-JAX's own word where they are imported, and /dev/nvidia-uvm open in this process, which cuInit opens and mere readers
-of NVML do not.
+CUDA reads CUDA_VISIBLE_DEVICES once, when it is initialised. That it has been is told by torch, TensorFlow or
+JAX where they are imported, and by /dev/nvidia-uvm open in this process: cuInit opens it, readers of NVML do not.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 from lab_gpu.core.errors import Refused
@@ -25,8 +25,8 @@ def check_not_started() -> None:
     who = started_by()
     if who is not None:
         raise CudaStarted(
-            f"cannot bind GPUs to this process: {who} has already initialised CUDA, which looks for its GPUs only "
-            "once; call acquire() before the first use of a GPU, or use request_device() and pass the GPU on"
+            f"cannot bind GPUs to this process: {who} has already initialised CUDA, which looks for GPUs "
+            "only once; call acquire() before the first use of a GPU, or use request_device() and pass the GPU on"
         )
 
 
@@ -69,25 +69,27 @@ def _target(link: str) -> str:
 
 
 class Binding:
-    """The variables of this process while it holds GPUs. Several leases show all their GPUs, the oldest first."""
+    """The variables of this process while it holds GPUs. Several leases show all of theirs."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._held: dict[int, tuple[Sequence[str], Sequence[str]]] = {}
         self._before: dict[str, str | None] = {}
 
     def add(self, lease_id: int, visible: Sequence[str], uuids: Sequence[str]) -> None:
-        if not self._held:
-            self._before = {name: os.environ.get(name) for name in VARIABLES}
-        self._held[lease_id] = (visible, uuids)
-        self._show()
+        with self._lock:
+            if not self._held:
+                self._before = {name: os.environ.get(name) for name in VARIABLES}
+            self._held[lease_id] = (visible, uuids)
+            self._show()
 
     def remove(self, lease_id: int) -> None:
         """With the last one gone the variables are what they were before."""
-        if self._held.pop(lease_id, None) is None:
-            return
-        if self._held:
-            self._show()
-            return
+        with self._lock:
+            if self._held.pop(lease_id, None) is not None:
+                self._show() if self._held else self._restore()
+
+    def _restore(self) -> None:
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

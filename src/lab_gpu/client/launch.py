@@ -18,7 +18,7 @@ from typing import Any
 
 from lab_gpu.client import unit
 from lab_gpu.client.transport import find_master
-from lab_gpu.client.whereabouts import is_alive, running_note
+from lab_gpu.client.whereabouts import is_alive, is_outdated, running_note
 from lab_gpu.core import places
 from lab_gpu.core.errors import BY_SLUG, Broken, LabGpuError, NoMaster, Refused
 
@@ -44,7 +44,7 @@ _STEP_AWAY = "import os, sys\nif os.fork():\n    os._exit(0)\nos.execv(sys.argv[
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What a master is started with. What is left None is as it was at the last start, or the default."""
+    """What a master is started with; None leaves it to the master."""
 
     home: str
     host: str | None = None
@@ -53,7 +53,6 @@ class StartOptions:
     policy: str | None = None
     manual_tick: bool = False
     autostarted: bool = False
-    flags: tuple[str, ...] = ()
 
 
 def master_words(options: StartOptions) -> list[str]:
@@ -68,17 +67,19 @@ def master_words(options: StartOptions) -> list[str]:
         words.append("--manual-tick")
     if options.autostarted:
         words.append("--autostarted")
-    return words + list(options.flags)
+    return words
 
 
 def start_private(home: str, say: Say | None = None) -> dict[str, Any]:
     """A master for this user alone, started because somebody needs one; two who ask at once get the same."""
     with _one_at_a_time(home):
-        running = _running(home)
-        if running is not None:
-            return running
-        ready = start_master(StartOptions(home, autostarted=True), say)
-    if say is not None and "running" not in ready:
+        if _answers(home, patience_s=0):
+            return {"running": running_note(home) or {}, "same": True}
+        ready = _launched(_private(home), say)
+        if "running" in ready:  # somebody else's start was quicker, and may not listen yet
+            _answers(home, READY_LIMIT_S)
+            return ready
+    if say is not None:
         say(f"lab-gpu: no master was running, so one was started (log: {ready.get('log')})")
     return ready
 
@@ -88,6 +89,15 @@ def start_master(options: StartOptions, say: Say | None = None) -> dict[str, Any
 
     Where one with the same settings runs already it is given as `running`; with others this is refused.
     """
+    ready = _launched(options, say)
+    if "running" in ready and not ready.get("same"):
+        raise Refused(
+            str(ready.get("error") or "cannot start a master: one runs; use `lab-gpu server restart`")
+        )
+    return ready
+
+
+def _launched(options: StartOptions, say: Say | None) -> dict[str, Any]:
     os.makedirs(options.home, mode=0o700, exist_ok=True)
     words, environment = master_words(options), _environment(os.environ)
     log = places.log_path(options.home)
@@ -133,47 +143,32 @@ def restart(home: str, say: Say | None = None, options: StartOptions | None = No
             return running_note(home) or {}
         before = (running_note(home) or {}).get("version")
         stop(home)
-        ready = start_master(options or StartOptions(home, autostarted=True), say)
+        ready = start_master(options or _private(home), say)
     if say is not None and options is None:
         say(f"lab-gpu: the master was of version {before}: it was replaced by this one's; tasks run on")
     return ready
 
 
-def is_outdated(home: str) -> bool:
-    """Whether the master of this home was started by itself and is older than this program."""
-    note = running_note(home)
-    if note is None or "--autostarted" not in (note.get("argv") or ()) or not is_alive(note.get("pid")):
-        return False
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        ours = version("lab-gpu")
-    except PackageNotFoundError:
-        return False
-    return _numbers(str(note.get("version"))) < _numbers(ours)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """0.10.2 after 0.9; what is no number ends the comparison."""
-    numbers = []
-    for word in version.split("."):
-        if not word.isdigit():
-            break
-        numbers.append(int(word))
-    return tuple(numbers)
+def _private(home: str) -> StartOptions:
+    """Nobody asked for it to be reached from elsewhere."""
+    return StartOptions(home, tcp=False, autostarted=True)
 
 
 def _only(home: str) -> dict[str, str]:
     return {"LAB_GPU_HOME": home}
 
 
-def _running(home: str) -> dict[str, Any] | None:
-    try:
-        api = find_master(None, _only(home))
-    except NoMaster:
-        return None
-    api.close()
-    return {"running": running_note(home) or {}, "same": True}
+def _answers(home: str, patience_s: float) -> bool:
+    """Whether a master of this home, or the machine's, listens."""
+    give_up_at = time.monotonic() + patience_s
+    while True:
+        try:
+            find_master(None, _only(home)).close()
+            return True
+        except NoMaster:
+            if time.monotonic() >= give_up_at:
+                return False
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -252,13 +247,7 @@ def _understood(line: bytes, log: str, log_begin: int) -> dict[str, Any]:
         raise Broken(f"cannot start a master: {_last_words(log, log_begin)}; see {log}") from None
     if not isinstance(ready, dict):
         raise Broken(f"cannot start a master: it said {line[:80]!r}; see {log}")
-    if "running" in ready:
-        if not ready.get("same"):
-            raise Refused(
-                str(ready.get("error") or "cannot start a master: one runs; use `lab-gpu server restart`")
-            )
-        return ready
-    if ready.get("error"):
+    if ready.get("error") and "running" not in ready:
         raise _error_of(ready)
     return ready
 

@@ -1,7 +1,7 @@
 """The conversations behind the SDK, each told once: it yields what to ask, and is sent the answers.
 
-Client and AsyncClient carry them out, each in its own way. What is thrown in (a caller who gives up, a master that
-is gone) lets a conversation take back what it began.
+Client and AsyncClient carry them out, each in its own way. What is thrown in (a caller who gives up, a master
+that is gone) lets a conversation take back what it began.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ def ended(ids: Sequence[int], timeout_s: float | None) -> Talk[None]:
             )
 
 
-def started(task_id: int, timeout_s: float | None) -> Talk[None]:
+def started(task_id: int, timeout_s: float) -> Talk[None]:
     """Until it has begun; one that has not in time is taken out of the queue."""
-    deadline = Deadline(timeout_s)
+    deadline = Deadline(timeout_s or VERDICT_LIMIT_S)
     last = (yield Ask("GET", "/api/v1/events"))["last"]
     while True:
         doc = yield from task(task_id)
         if doc["state"] != "queued" or doc["attempt"] > 0:
             return
-        if deadline.over:
+        if deadline.over or (timeout_s == 0 and doc.get("reason")):
             break
         wait_s = deadline.left_s()
         query = {"after": last, "timeout_s": wait_s, "task": task_id}
@@ -190,6 +190,8 @@ def lease(wish: LeaseWish) -> Talk[Doc]:
             doc = yield from _verdict(doc)
         while doc["state"] == "waiting" and not deadline.over:
             doc = yield from _lease_after(doc["id"], deadline.left_s())
+    except GeneratorExit:
+        raise
     except BaseException:
         yield from released(doc["id"])
         raise

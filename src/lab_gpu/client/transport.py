@@ -220,16 +220,17 @@ def _dial_unix(path: str) -> socket:
     try:
         sock.settimeout(CONNECT_LIMIT_S)
         sock.connect(path)
-        if path.startswith("/tmp/"):
-            _check_peer(sock, path)
+        check_peer(sock, path)
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-def _check_peer(sock: socket, path: str) -> None:
+def check_peer(sock: socket, path: str) -> None:
     """In /tmp a path proves nothing: the kernel says who listens there."""
+    if not path.startswith("/tmp/"):
+        return
     credentials = sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)
     uid = int.from_bytes(credentials[4:8], sys.byteorder)
     if uid not in (os.getuid(), 0) and os.getuid() != 0:
@@ -344,22 +345,12 @@ def _may_start(host: str | None, environ: Mapping[str, str]) -> bool:
 
 
 def _renewed(api: Api, environ: Mapping[str, str], say: Callable[[str], object] | None) -> Api:
-    """An autostarted master older than this program is replaced; tasks run on.
-
-    Asking for one's own version costs more than a whole submit, so it is asked only where this program was
-    installed after the master wrote its note.
-    """
+    """An autostarted master older than this program is replaced; tasks run on."""
     home = whereabouts.own_home(environ)
-    try:
-        written_at = os.stat(places.state_path(home)).st_mtime
-    except OSError:
-        return api
-    if os.stat(__file__).st_ctime <= written_at or environ.get("LAB_GPU_AUTOSTART") == "0":
+    if environ.get("LAB_GPU_AUTOSTART") == "0" or not whereabouts.is_outdated(home):
         return api
     from lab_gpu.client import launch
 
-    if not launch.is_outdated(home):
-        return api
     api.close()
     launch.restart(home, say)
     return find_master(None, environ)

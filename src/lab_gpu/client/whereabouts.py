@@ -6,6 +6,7 @@ import os
 
 from lab_gpu.core import places
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.version import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,6 +160,24 @@ def running_note(home: str) -> dict[str, Any] | None:
 
 def is_alive(pid: object) -> bool:
     return isinstance(pid, int) and pid > 0 and os.path.exists(f"/proc/{pid}")
+
+
+def is_outdated(home: str) -> bool:
+    """Whether the master of this home was started by itself and is older than this program."""
+    note = running_note(home)
+    if note is None or not note.get("autostarted") or not is_alive(note.get("pid")):
+        return False
+    return _numbers(str(note.get("version"))) < _numbers(VERSION)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """0.10.2 comes after 0.9; what is no number ends the comparison."""
+    numbers = []
+    for word in version.split("."):
+        if not word.isdigit():
+            break
+        numbers.append(int(word))
+    return tuple(numbers)
 
 
 def _first_line(path: str) -> str | None:

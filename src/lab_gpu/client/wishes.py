@@ -1,4 +1,4 @@
-"""What a caller of the SDK asks for, turned into the bodies the master takes. Each value is parsed here, once."""
+"""What a caller of the SDK asks for, turned into the bodies the master takes. Values are parsed here."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ class HasId(Protocol):
     def id(self) -> int: ...
 
 
-class Resources(TypedDict, total=False):
-    """What a task or lease needs of GPUs. Sizes are per GPU: "10G" or a number of GiB."""
+class Needs(TypedDict, total=False):
+    """What a task or lease needs of its GPUs, beside how many and how much. Sizes: "10G" or a number of GiB."""
 
-    mem: Size | None
-    gpus: int
     gpu_type: str | None
     gpu_ids: Sequence[int]
     exclusive: bool
@@ -33,13 +31,14 @@ class Resources(TypedDict, total=False):
     max_util: int | None
 
 
-class TaskOptions(Resources, total=False):
+class TaskOptions(Needs, total=False):
     """Everything a task may be given, named as the flags of `lab-gpu submit` are.
 
-    `env` is a conda environment (name or path) or the path of a venv, or, as in subprocess, a mapping of variables
-    that are added to this process's own; `setenv` is such a mapping always. `retries` None means without end.
+    `env` is a conda environment (name or path), the path of a venv, or a mapping of variables that are added to
+    this process's own, as `setenv` is. `retries` None means without end.
     """
 
+    gpus: int
     node: str | None
     name: str | None
     priority: str | int
@@ -60,6 +59,13 @@ class TaskOptions(Resources, total=False):
     hold: bool
 
 
+def lease_request(options: Mapping[str, Any]) -> dict[str, Any]:
+    _check_names(options, {**Needs.__annotations__, "mem": Size, "gpus": int}, "lease")
+    if options.get("gpus", 1) < 1:
+        raise Refused(f"cannot lease {options['gpus']} GPUs: a lease holds at least one; ask for 1 or more")
+    return resources_body(options)
+
+
 def resources_body(options: Mapping[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for name, field in (("mem", "mem_mib"), ("min_free_memory", "min_free_mib")):
@@ -75,10 +81,7 @@ def resources_body(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_body(command: str | Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    known = {**Resources.__annotations__, **TaskOptions.__annotations__}
-    for name in options:
-        if name not in known:
-            raise TypeError(_unknown(name, known))
+    _check_names(options, {**Needs.__annotations__, **TaskOptions.__annotations__, "mem": Size}, "task")
     body = {"command": _command_text(command), **resources_body(options)}
     for name, field, read in _READ:
         if options.get(name) is not None:
@@ -111,7 +114,7 @@ def commands_of(
 
 
 def _filled(template: str, values: Mapping[str, object]) -> str:
-    for name, value in values.items():
+    for name in values:
         if f"{{{name}}}" not in template:
             raise Refused(
                 f"cannot fill in {name!r}: {{{name}}} is not in the command; write it where it belongs"
@@ -145,8 +148,9 @@ def _environment_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _after(value: int | str | HasId | Iterable[int | str | HasId]) -> list[dict[str, Any]]:
-    many = [value] if isinstance(value, (int, str)) or hasattr(value, "id") else value
-    return [_dependency(each) for each in many]  # type: ignore[union-attr]
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_dependency(each) for each in value]
+    return [_dependency(value)]
 
 
 def _dependency(value: int | str | HasId) -> dict[str, Any]:
@@ -198,8 +202,12 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
+def _check_names(options: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:
+    for name in options:
+        if name not in known:
+            from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1)
-    return f"a task has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            close = get_close_matches(name, list(known), n=1)
+            raise TypeError(
+                f"a {what} has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+            )

@@ -194,9 +194,7 @@ class Guard:
 
     def lets_by(self, expected_s: float | None, now: float, policy: Policy) -> bool:
         """Whether a task is sure to be gone before the reserved GPUs are needed."""
-        if expected_s is None or self.until is None or expected_s > policy.backfill_time_limit_s:
-            return False
-        return now + expected_s <= self.until
+        return may_pass(expected_s, self.until, now, policy)
 
     def take_short(self, grant: Grant) -> None:
         """By a task that is gone in time: what is kept for later stays as much as it was."""
@@ -218,6 +216,13 @@ class Guard:
             for gpu in self.bare.gpus
         )
         self._world.change(replace(self.bare, gpus=gpus))
+
+
+def may_pass(expected_s: float | None, until: float | None, now: float, policy: Policy) -> bool:
+    """Whether something this long is backfill: short enough, and over before the reservation begins."""
+    if expected_s is None or until is None or expected_s > policy.backfill_time_limit_s:
+        return False
+    return now + expected_s <= until
 
 
 def _kept(gpu: GpuView, left_mib: int | None) -> GpuView:

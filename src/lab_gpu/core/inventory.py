@@ -1,4 +1,4 @@
-"""What GPUs there are, and whether any node could ever hold a request: by size and name, whoever is on them."""
+"""What GPUs there are, and whether any node could ever hold a request, by size and name alone."""
 
 from __future__ import annotations
 

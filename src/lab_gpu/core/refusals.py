@@ -165,7 +165,7 @@ class Desk:
                 [f"{spot.place} is set aside ({spot.closed_why})" for spot in spots if spot.closed_why]
             )
         if code in (RefusalCode.NOT_IDLE, RefusalCode.CONDITION):
-            return _listed([f"{spot.place} {_reading(spot, terms)}" for spot in spots if spot.bar is code])
+            return _listed([f"{spot.place} {reading(spot, terms)}" for spot in spots if spot.bar is code])
         if request.gpus > 1:
             return self._most_together(key)
         if code is RefusalCode.FOREIGN:
@@ -187,7 +187,7 @@ class Desk:
 
     def _fullest_of_others(self, spots: Sequence[Spot]) -> str:
         used = [spot for spot in spots if spot.gpu.foreign_mib and not spot.closed_why]
-        return _listed([f"others use {_foreign(spot.gpu)} on {spot.place}" for spot in used])
+        return _listed([f"others use {said_of_others(spot.gpu)} on {spot.place}" for spot in used])
 
     def _nobody_free(self, spots: Sequence[Spot]) -> str:
         busy = [spot for spot in spots if spot.bar is RefusalCode.GPUS_BUSY]
@@ -220,7 +220,7 @@ class Desk:
         if len(self.holders(gpu)) > MOST_NAMED:
             parts.append(f"{len(self.holders(gpu)) - MOST_NAMED} more")
         if gpu.foreign_mib:
-            parts.append(f"others use {_foreign(gpu)}")
+            parts.append(f"others use {said_of_others(gpu)}")
         return ", ".join(parts) or "nobody is on it"
 
 
@@ -244,7 +244,7 @@ def _closed_nodes(nodes: Iterable[NodeView]) -> str:
     return _listed([f"{node.name} is set aside ({node.closed})" for node in nodes if node.closed])
 
 
-def _reading(spot: Spot, terms: Terms) -> str:
+def reading(spot: Spot, terms: Terms) -> str:
     """What the live reading says against it."""
     gpu = spot.gpu
     if terms.util_limit is not None and gpu.utilization is not None and gpu.utilization > terms.util_limit:
@@ -253,7 +253,7 @@ def _reading(spot: Spot, terms: Terms) -> str:
     return f"has {left} really free (at least {format_mib(terms.min_free_mib)})"
 
 
-def _foreign(gpu: GpuView) -> str:
+def said_of_others(gpu: GpuView) -> str:
     note = f" ({gpu.foreign_note})" if gpu.foreign_note else ""
     return format_mib(gpu.foreign_mib) + note
 

@@ -22,13 +22,13 @@ DAY_S = 86400
 _MIB_PER_UNIT = {"": 1024.0, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 # Left uncompiled: `re` compiles and keeps the few that one command really reads with.
-_SIZE = r"(?i)(\d+(?:\.\d*)?|\.\d+)\s*([MGT]?)(?:I?B)?"
-_PARTS = r"(?i)(?:\d+(?:\.\d+)?[smhdw])+"
-_PART = r"(?i)(\d+(?:\.\d+)?)([smhdw])"
-_CLOCK = r"(?:(\d+)-)?(\d+):([0-5]\d)(?::([0-5]\d))?"
-_ARRAY = r"(\d+)(?:-(\d+))?(?::(\d+))?(?:%(\d+))?"
-_DATE = r"(?i)(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](.*))?"
-_HOUR = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?"
+_SIZE = r"(?i)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([MGT]?)(?:I?B)?"
+_PARTS = r"(?i)(?:[0-9]+(?:\.[0-9]+)?[smhdw])+"
+_PART = r"(?i)([0-9]+(?:\.[0-9]+)?)([smhdw])"
+_CLOCK = r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9])(?::([0-5][0-9]))?"
+_ARRAY = r"([0-9]+)(?:-([0-9]+))?(?::([0-9]+))?(?:%([0-9]+))?"
+_DATE = r"(?i)([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})(?:[T ](.*))?"
+_HOUR = r"([0-9]{1,2}):([0-5][0-9])(?::([0-5][0-9]))?"
 
 
 def parse_size_mib(text: str | int | float) -> int:
@@ -61,7 +61,7 @@ def parse_priority(text: str | int) -> int:
     word = str(text).strip().lower()
     if word in PRIORITY_WORDS:
         return PRIORITY_WORDS[word]
-    if not re.fullmatch(r"[+-]?\d{1,9}", word):
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", word):
         raise _unread("priority", text, "it is neither a class nor a whole number", "low, normal, high or 50")
     number = int(word)
     if not PRIORITY_MIN <= number <= PRIORITY_MAX:
@@ -70,7 +70,7 @@ def parse_priority(text: str | int) -> int:
 
 
 def parse_ids(words: str | Iterable[str]) -> list[int]:
-    """ "3-7 9 4,5": every id once, in the order written."""
+    """3-7 9 4,5 as numbers, every id once, in the order written."""
     pieces = words.split() if isinstance(words, str) else list(words)
     ids: dict[int, None] = {}
     for piece in (part for word in pieces for part in word.split(",") if part.strip()):
@@ -83,7 +83,7 @@ def parse_ids(words: str | Iterable[str]) -> list[int]:
 
 
 def parse_array(text: str) -> tuple[int, int, int, int | None]:
-    """ "0-9%4" and "1-9:2": first, last, step, and how many of them may run at once (None: all)."""
+    """0-9%4 and 1-9:2 as first, last, step, and how many of them may run at once (None: all)."""
     found = re.fullmatch(_ARRAY, str(text).strip())
     if found is None:
         raise _unread("array", text, "it is not a range of numbers", "0-9, 0-9%4 or 1-9:2")
@@ -161,10 +161,10 @@ def _why_no_number(text: object) -> str:
         return "it is empty"
     if word.startswith("-"):
         return "it is negative"
-    number = re.match(r"[\d.]+", word)
+    number = re.match(r"[0-9.]+", word)
     if number is None:
         return "it does not begin with a number"
-    if re.fullmatch(r"\d+:\d+", word):
+    if re.fullmatch(r"[0-9]+:[0-9]+", word):
         return "it could mean minutes or hours"
     unit = word[number.end() :].strip()
     return f"'{unit}' is no unit" if unit else "it is not a number"
@@ -175,7 +175,7 @@ def _ends_in_digit(text: str) -> bool:
 
 
 def _plain_seconds(word: str) -> float | None:
-    if re.fullmatch(r"\d+(\.\d+)?", word):
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", word):
         return float(word)
     if not re.fullmatch(_PARTS, word):
         return None
@@ -188,7 +188,7 @@ def _plain_seconds(word: str) -> float | None:
 
 def _clock_seconds(word: str) -> float | None:
     """HH:MM:SS, or with days before it D-HH, D-HH:MM, D-HH:MM:SS. 10:30 stays unread: minutes or hours?"""
-    days_and_hours = re.fullmatch(r"(\d+)-(\d+)", word)
+    days_and_hours = re.fullmatch(r"([0-9]+)-([0-9]+)", word)
     if days_and_hours:
         return float(int(days_and_hours[1]) * DAY_S + int(days_and_hours[2]) * 3600)
     found = re.fullmatch(_CLOCK, word)
@@ -199,7 +199,7 @@ def _clock_seconds(word: str) -> float | None:
 
 
 def _id_range(piece: str) -> range:
-    found = re.fullmatch(r"(\d{1,15})(?:-(\d{1,15}))?", piece)
+    found = re.fullmatch(r"([0-9]{1,15})(?:-([0-9]{1,15}))?", piece)
     if found is None:
         raise _unread("id", piece, "an id is a whole number", "12, 3-7 or 3,4,9")
     first, last = int(found[1]), int(found[2] or found[1])

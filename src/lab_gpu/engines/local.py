@@ -30,7 +30,7 @@ class LocalEngine:
         self._census = Census()
         self._cgroups = cgroup.find()
         self._uni_ids: dict[int, str] = {}  # by run.sh's pid, until it is reaped
-        self._late: set[int] = set()  # revoked run.sh that had not ended when we stopped waiting
+        self._late: set[int] = set()  # process groups of revoked attempts that had not ended at once
         self._subreaper = subreaper.become_subreaper()
 
     # -- before the command
@@ -39,7 +39,7 @@ class LocalEngine:
         bash = self._bash
         if bash is None:
             raise LaunchFailed(f"cannot start task {order.task}: there is no bash on this host; install bash")
-        self._late = {pid for pid in self._late if not subreaper.reap(pid)}
+        self._late = {group for group in self._late if not subreaper.reap_group(group)}
         made_log = _make_log(order)
         try:
             _make_folder(order.directory)
@@ -129,7 +129,7 @@ class LocalEngine:
     # -- afterwards
 
     def reap(self, process: ProcessName) -> None:
-        subreaper.reap(process.pid)
+        subreaper.reap_group(process.pid)
         uni_id = self._uni_ids.pop(process.pid, None)
         if self._cgroups and uni_id is not None:
             self._cgroups.remove(uni_id)
@@ -233,8 +233,9 @@ class LocalEngine:
             and not _is_runner(stat.name)
             and not proc.only_cleans_up(pid, signal)
         }
-        told = (pid for pid in catching if not _worker_of_catcher(pid, stats, catching))
-        return tuple(sorted((stats[pid].name for pid in told), key=_by_age))
+        told = [pid for pid in catching if not _worker_of_catcher(pid, stats, catching)]
+        # asked once more: a fork that became a program of its own meanwhile catches nothing now, and would die of it
+        return tuple(sorted((stats[pid].name for pid in told if proc.catches(pid, signal)), key=_by_age))
 
 
 def _by_age(process: ProcessName) -> tuple[int, int]:
@@ -357,4 +358,4 @@ def _ended_within(pid: int, patience_ms: int) -> bool:
         watched.poll(patience_ms)
     finally:
         os.close(fd)
-    return subreaper.reap(pid)
+    return subreaper.reap_group(pid)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lab_gpu.core.model import ProcessName
 
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+_GONE = (FileNotFoundError, ProcessLookupError, PermissionError, IsADirectoryError)
 _SHELLS = frozenset(("bash", "sh", "rbash"))
 SCRIPT_LIMIT_BYTES = 1 << 20
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 
 # What we ignore or block (SIGPIPE, what nohup left us) would stay ignored in every task.
-_RESET = sorted(set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+_RESET = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 def find_bash(path: str) -> str | None:

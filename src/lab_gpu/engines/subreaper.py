@@ -52,9 +52,19 @@ def living_strays(mine: set[int], known: Container[int]) -> tuple[ProcessName, .
     return tuple(strays)
 
 
-def reap(pid: int) -> bool:
-    """False: not a child of ours, or it still lives."""
+def reap(pid: int) -> None:
+    """No-op for one that lives or is not a child of ours."""
     try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
+        os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
-        return False
+        pass
+
+
+def reap_group(group: int) -> bool:
+    """A runner and what came to us out of its group. True: none of it is left to collect."""
+    try:
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False

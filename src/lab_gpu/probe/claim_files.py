@@ -16,7 +16,7 @@ from typing import Any
 
 from lab_gpu.core.claims import Claim
 from lab_gpu.core.ids import GpuUuid
-from lab_gpu.probe.processes import exists_hidden, read_stat
+from lab_gpu.probe.processes import exists_hidden, read_stat, real_uid
 
 SIZE_LIMIT_BYTES = 1024 * 1024
 CLAIMS_LIMIT = 4096
@@ -67,7 +67,10 @@ def is_alive(pid: int, started: int, uid: int) -> bool:
     seen = read_stat(pid)
     if seen is None:
         return exists_hidden(pid)
-    return seen.started == started and uid in (0, seen.uid)
+    if seen.started != started or seen.ended:
+        return False
+    # /proc shows a process that is not dumpable as root's: ask further before it is called somebody else's.
+    return uid in (0, seen.uid) or (seen.uid == 0 and real_uid(pid, 0) == uid)
 
 
 def read_believed(path: str, uid: int) -> bytes | None:

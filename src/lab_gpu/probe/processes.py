@@ -21,6 +21,7 @@ class Stat:
     """/proc/<pid>/stat, as far as we need it. `uid` owns the process (root where it is not dumpable)."""
 
     name: bytes
+    ended: bool  # a zombie: only its parent's interest keeps it in the list
     parent: int
     started: int
     uid: int
@@ -54,7 +55,7 @@ def read_stat(pid: int) -> Stat | None:
     fields = line[closed + 2 :].split(None, 20)
     if opened < 0 or len(fields) < 20:
         return None
-    return Stat(line[opened + 1 : closed], int(fields[1]), int(fields[19]), uid)
+    return Stat(line[opened + 1 : closed], fields[0] in b"ZX", int(fields[1]), int(fields[19]), uid)
 
 
 def exists_hidden(pid: int) -> bool:
@@ -118,7 +119,7 @@ class ProcessTable:
         environment = _read(f"/proc/{pid}/environ", ENVIRONMENT_LIMIT_BYTES)
         facts = ProcessFacts(
             started=stat.started,
-            owner=self._names.of(_real_uid(pid, stat.uid)),
+            owner=self._names.of(real_uid(pid, stat.uid)),
             command=_command(pid, stat.name),
             uni_id=_uni_id(environment or b""),
             ancestors=_ancestors(stat.parent),
@@ -146,7 +147,7 @@ def _user_name(uid: int) -> str:
         return str(uid)
 
 
-def _real_uid(pid: int, otherwise: int) -> int:
+def real_uid(pid: int, otherwise: int) -> int:
     for line in (_read(f"/proc/{pid}/status", 4096) or b"").splitlines():
         if line.startswith(b"Uid:"):
             return int(line.split()[1])

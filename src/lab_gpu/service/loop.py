@@ -154,6 +154,8 @@ class Loop:
                 answers = self._steps(awake)
             if awake.exits:
                 points.reached("end_committed")
+            if awake.orders:
+                points.reached("orders_committed")
         except sqlite3.Error as error:
             self._undo(awake)
             broken = Broken(f"cannot write to the database: {error}; free some disk space and send it again")
@@ -170,6 +172,8 @@ class Loop:
         for kind, ident in awake.exits:
             self._settle(kind, ident)
         answers = [(order["n"], self._try(order)) for order in awake.orders]
+        if awake.orders:
+            points.reached("orders_written")
         if awake.readings:
             self._observe()
         self._timers.run_due()

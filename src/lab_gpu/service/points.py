@@ -17,6 +17,6 @@ LABELS = (
     "exit_seen",  # its runner is gone, nothing written
     "end_written",  # the row says ended, not committed
     "end_committed",
-    "submit_written",
-    "submit_committed",  # not yet answered
+    "orders_written",
+    "orders_committed",  # not yet answered
 )

@@ -1,4 +1,4 @@
-"""Short words for the values of the planner: what a test does not name has a value that does not matter to it."""
+"""Short words for the values of the planner: what a test does not name does not matter to it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lab_gpu.testing.builders import NOON
 
 
 class Scene:
-    """Nodes, what waits and what runs. `plan` answers, `start` does what a plan says, `end` lets holders go."""
+    """Nodes, what waits, what runs. `plan` answers, `start` does what a plan says, `end` lets holders go."""
 
     def __init__(self, *nodes: NodeView, policy: Policy | None = None, now: float = NOON) -> None:
         self.policy = policy or Policy()
@@ -70,7 +70,7 @@ class Scene:
             key = keys[placed.kind, placed.id]
             ends_at = None if key.expected_s is None else self.now + key.expected_s
             self.hold(Running(placed.kind, placed.id, key.owner, key.priority, placed.grant, ends_at))
-            if key.room_key is not None:
+            if key.room_key is not None and key.room_key in self.rooms:
                 self.rooms[key.room_key] -= 1
             self.withdraw(placed.id, placed.kind)
         return [placed.id for placed in placements]

@@ -45,24 +45,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    command = _shell("\n".join([*_activation(args.env), frame.command_text(args)]))
+    command = frame.command_text(args)
+    words = _shell("\n".join([*_activation(args.env), command]))
     mem_mib = None if args.mem_used is None else parse_size_mib(args.mem_used)
-    home, wanted = own_home(os.environ), args.log_root or setting("log_root")
-    if wanted:
-        local_log.prepared_root(wanted, home)
     api, task = _task_of(args)
-    attempt = _begun(api, task, mem_mib, frame.command_text(args))
-    code, oom, path = 1, False, None
+    path, log = _log(args, api, task)
+    attempt = _begun(api, task, {"mem_mib": mem_mib, "command": command, "log_path": path})
+    frame.say(f"lab-gpu: {_name(task, attempt)} runs here; its log is {path}")
+    code = 1
     try:
-        root = local_log.prepared_root(wanted, home, attempt.get("log_root_default"))
-        path, log = local_log.opened(root, attempt.get("log_name") or f"{task}.log")
-        frame.say(f"lab-gpu: {_name(task, attempt)} runs here; its log is {path}")
-        code = foreground.run(command, _environment(task, mem_mib, attempt), log, frame.say)
+        code = foreground.run(words, _environment(task, mem_mib, attempt), log, frame.say)
+    finally:
         os.close(log)
         oom = code != 0 and log_ends_in_oom(path)
-    finally:
         _ended(api, attempt, {"exit_code": code, "oom": oom, "peak_mib": mem_mib})
     return _report(args, task, attempt, {"exit_code": code, "oom": oom, "mem_mib": mem_mib, "log_path": path})
+
+
+def _log(args: argparse.Namespace, api: Api | None, task: int) -> tuple[str, int]:
+    """Opened before anybody hears of the attempt: what cannot be logged is not begun."""
+    home, wanted = own_home(os.environ), args.log_root or setting("log_root")
+    root = local_log.prepared_root(wanted, home, None if wanted else _root_of_policy(api))
+    return local_log.opened(root, local_log.stem_of(task, root, home))
+
+
+def _root_of_policy(api: Api | None) -> str | None:
+    try:
+        return api.get("/api/v1/policy")["policy"].get("log_root") if api else None
+    except LabGpuError:
+        return None
 
 
 def _activation(env: str | None) -> list[str]:
@@ -92,11 +103,11 @@ def _task_of(args: argparse.Namespace) -> tuple[Api | None, int]:
     return api, ids[0]
 
 
-def _begun(api: Api | None, task: int, mem_mib: int | None, command: str) -> dict[str, Any]:
+def _begun(api: Api | None, task: int, about: dict[str, Any]) -> dict[str, Any]:
     """What the master says of the new attempt; nothing where it is not counted."""
     if api is None:
         return {}
-    body = {"mem_mib": mem_mib, "command": command, "pid": os.getpid(), "gpu_indices": _gpus_in_view()}
+    body = {**about, "pid": os.getpid(), "gpu_indices": _gpus_in_view()}
     try:
         answer: dict[str, Any] = api.post(f"/api/v1/tasks/{task}/outside-attempts", body)
     except LabGpuError as problem:

@@ -7,13 +7,13 @@ import getpass
 import os
 import time
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from lab_gpu.cli import checks, frame, local_log, screen
 from lab_gpu.cli.checks import BAD, OK, WARN, Finding
 from lab_gpu.cli.config import setting
 from lab_gpu.client.whereabouts import own_home, own_socket
 from lab_gpu.core.errors import LabGpuError
+from lab_gpu.core.version import VERSION
 
 SUMMARY = "check this machine and say what to do"
 EXAMPLES = ("lab-gpu doctor", "lab-gpu doctor --json")
@@ -72,7 +72,7 @@ def places() -> Iterator[Finding]:
     root = log_root(home)
     yield checks.log_root(root)
     yield checks.disk_space("disk", home)
-    if checks.nearest_folder(root) != checks.nearest_folder(home):
+    if os.stat(checks.nearest_folder(root)).st_dev != os.stat(checks.nearest_folder(home)).st_dev:
         yield checks.disk_space("log disk", root)
     yield checks.file_system(home, mounts())
 
@@ -100,10 +100,8 @@ def host() -> Iterator[Finding]:
 
 def the_master(args: argparse.Namespace) -> Sequence[Finding]:
     try:
-        own = version("lab-gpu")
-    except PackageNotFoundError:
-        own = "not installed"
-    try:
-        return checks.master(frame.master(args).get("/api/v1/server", timeout_s=ANSWER_LIMIT_S), None, own)
+        return checks.master(
+            frame.master(args).get("/api/v1/server", timeout_s=ANSWER_LIMIT_S), None, VERSION
+        )
     except LabGpuError as problem:
-        return checks.master(None, str(problem), own)
+        return checks.master(None, str(problem), VERSION)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from lab_gpu.cli import frame
+from lab_gpu.cli.ids import ranges
 from lab_gpu.core.errors import NotFound, Refused
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ EXAMPLES = (
     "lab-gpu logs 12 -n 50 --attempt last",
     'tail -c 1000 "$(lab-gpu logs --path 12)"',
 )
+PAGE = 500
 
 
 def read_attempt(word: str) -> str | int:
@@ -62,6 +64,10 @@ def run(args: argparse.Namespace) -> int:
 def print_log(args: argparse.Namespace, api: Api, number: int) -> None:
     from lab_gpu.client.logs import show_log
 
+    task = api.get(f"/api/v1/tasks/{number}")
+    if not task["attempts"]:
+        reason = f": {task['reason']}" if task.get("reason") else ""
+        frame.say(f"lab-gpu: task {number} is {task['state']} and has not begun{reason}")
     tty = sys.stdout.isatty()
     try:
         show_log(api, number, args.attempt, args.lines, args.follow, raw=args.raw, tty=tty)
@@ -72,25 +78,35 @@ def print_log(args: argparse.Namespace, api: Api, number: int) -> None:
 
 
 def paths(args: argparse.Namespace, api: Api, ids: list[int]) -> int:
-    """The log files of the chosen attempts, for tools that read files."""
-    found: dict[str, list[str]] = {}
+    """The log file of each task's last attempt, or of the one named, for tools that read files."""
+    known = one_attempt(api, ids, args.attempt) if isinstance(args.attempt, int) else last_attempts(api, ids)
     for number in ids:
-        attempts = chosen(api.get(f"/api/v1/tasks/{number}")["attempts"], args.attempt)
-        found[str(number)] = [str(attempt["log_path"]) for attempt in attempts if attempt.get("log_path")]
-        if not found[str(number)]:
-            frame.say(f"lab-gpu: task {number} has no log yet: it has not started")
+        if not known.get(number):
+            frame.say(f"lab-gpu: task {number} has no such log: that attempt has not started")
     if args.json:
-        frame.print_json(found)
-    for path in (path for each in found.values() for path in each if not args.json):
-        frame.out(path)
-    return 0 if any(found.values()) else NotFound.exit_code
+        frame.print_json({"paths": {str(number): known.get(number) for number in ids}})
+    else:
+        for path in (known[number] for number in ids if known.get(number)):
+            frame.out(str(path))
+    return 0 if any(known.values()) else NotFound.exit_code
 
 
-def chosen(attempts: list[dict[str, object]], which: str | int) -> list[dict[str, object]]:
-    """Without a choice the last one's: it is what a tool wants to read now."""
-    if which in ("all", "last"):
-        return attempts[-1:]
-    return [attempt for attempt in attempts if attempt["number"] == which]
+def last_attempts(api: Api, ids: list[int]) -> dict[int, str | None]:
+    """A page of tasks at a time: files of thousands are asked about too."""
+    found: dict[int, str | None] = {}
+    for start in range(0, len(ids), PAGE):
+        page = ranges(sorted(ids[start : start + PAGE]))
+        tasks = api.get("/api/v1/tasks", {"ids": page, "limit": PAGE})["tasks"]
+        found.update({task["id"]: task.get("log_path") for task in tasks})
+    return found
+
+
+def one_attempt(api: Api, ids: list[int], wanted: int) -> dict[int, str | None]:
+    found: dict[int, str | None] = {}
+    for number in ids:
+        attempts = api.get(f"/api/v1/tasks/{number}")["attempts"]
+        found[number] = next((each["log_path"] for each in attempts if each["number"] == wanted), None)
+    return found
 
 
 def documents(args: argparse.Namespace, api: Api, ids: list[int]) -> int:

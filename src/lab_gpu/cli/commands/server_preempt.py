@@ -53,9 +53,10 @@ def run(args: argparse.Namespace) -> int:
     }
     newest = api.get("/api/v1/events")["last"] if args.wait else 0
     answer = api.post("/api/v1/tasks/actions", body)
+    attempts = {task["id"]: task["attempt"] for task in answer["tasks"]}
     if args.wait:
         answer["tasks"] = [stopped(api, task, newest) for task in answer["tasks"]]
-    return report(answer, args)
+    return report(answer, attempts, args)
 
 
 def stopped(api: Any, task: dict[str, Any], newest: int) -> dict[str, Any]:
@@ -68,12 +69,12 @@ def stopped(api: Any, task: dict[str, Any], newest: int) -> dict[str, Any]:
     return task
 
 
-def report(answer: dict[str, Any], args: argparse.Namespace) -> int:
+def report(answer: dict[str, Any], attempts: dict[int, int], args: argparse.Namespace) -> int:
     if args.json:
         frame.print_json(answer)
     else:
         for task in answer["tasks"]:
-            frame.out(words(task, args.wait))
+            frame.out(words(task, attempts[task["id"]] if args.wait else None))
     for error in answer["errors"]:
         frame.say(f"lab-gpu: {error['text']}")
     codes = [
@@ -82,7 +83,7 @@ def report(answer: dict[str, Any], args: argparse.Namespace) -> int:
     return max(codes, default=0)
 
 
-def words(task: dict[str, Any], waited: bool) -> str:
-    if waited:
-        return f"task {task['id']} has stopped and is {task['state']}"
+def words(task: dict[str, Any], stopped: int | None) -> str:
+    if stopped is not None:
+        return f"attempt {stopped} of task {task['id']} has stopped; the task is {task['state']}"
     return f"task {task['id']} is asked to stop; `lab-gpu show {task['id']}` says how far it is"

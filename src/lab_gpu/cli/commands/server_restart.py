@@ -33,7 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     home = own_home(os.environ)
-    options = server_start.wanted(args, home, server_start.remembered(home))
+    # The master itself remembers the policy file: one that was reloaded since is not the one of the last start.
+    options = server_start.wanted(args, home, {**server_start.remembered(home), "policy": None})
     before = running(home)
     unit = systemd.unit_of_process(before["pid"], UNIT_NAME) if before else None
     if unit is not None:
@@ -59,9 +60,7 @@ def running(home: str) -> dict[str, Any] | None:
 
 def restart_unit(system: bool, args: argparse.Namespace) -> None:
     """Its own systemd must do it, or two would run it."""
-    if args.no_policy or any(
-        value is not None for value in (args.host, args.port, args.policy, args.manual_tick)
-    ):
+    if any(value is not None for value in (args.host, args.port, args.policy, args.manual_tick)):
         raise Refused(OF_A_UNIT.format(unit=UNIT_NAME))
     command = systemd.words(system, "restart", UNIT_NAME)
     status, said = systemd.ask(command)

@@ -47,12 +47,8 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="A", help="the address to listen on (default 127.0.0.1)")
     words = "the port to listen on (default 1895, or the next free one)"
     parser.add_argument("--port", type=frame.whole_number("--port", 1, 65535), metavar="P", help=words)
-    policy = parser.add_mutually_exclusive_group()
     words = "a policy file in YAML; it is remembered"
-    frame.completes(policy.add_argument("--policy", metavar="FILE", help=words), "files")
-    policy.add_argument(
-        "--no-policy", action="store_true", help="the defaults again; forget the remembered file"
-    )
+    frame.completes(parser.add_argument("--policy", metavar="FILE", help=words), "files")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.role == "agent":
         raise Refused(NO_AGENT)
     home = own_home(os.environ)
-    options = wanted(args, home, settings_of_running(home) or {"policy": remembered(home).get("policy")})
+    options = wanted(args, home, settings_of_running(home))
     if args.foreground:
         return become_master(options)
     ready = start_master(options, frame.say)
@@ -72,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def settings_of_running(home: str) -> dict[str, Any] | None:
+def settings_of_running(home: str) -> dict[str, Any]:
     """What is not given is not compared: it is as the master that runs was asked to be."""
     note = running_note(home)
-    return remembered(home) if note and is_alive(note.get("pid")) else None
+    return remembered(home) if note and is_alive(note.get("pid")) else {}
 
 
 def remembered(home: str) -> dict[str, Any]:
@@ -94,13 +90,12 @@ def wanted(args: argparse.Namespace, home: str, before: dict[str, Any]) -> Start
     """The flags, and where one is not given what was before. The policy is checked before anything starts."""
     from lab_gpu.client.launch import StartOptions
 
-    policy = None if args.no_policy else args.policy or before.get("policy")
     return StartOptions(
         home,
         args.host or before.get("host"),
         args.port or before.get("port"),
         tcp=True,
-        policy=checked_policy(policy),
+        policy=checked_policy(args.policy) or before.get("policy"),
         manual_tick=bool(args.manual_tick or (args.manual_tick is None and before.get("manual_tick"))),
     )
 

@@ -226,7 +226,7 @@ class EngineSuite:
 
     def test_a_killed_shell_leaves_a_record(self, scene: AttemptScene):
         armed = scene.start("touch ran; sleep 60")
-        made(scene, "ran")
+        wait_for(lambda: len(scene.tree(armed)) == 2 and Path(scene.home, "ran").exists())
         begun = scene.engine.begun(armed.order.directory)
         assert begun is not None
         scene.engine.send(begun.process, SIGKILL)

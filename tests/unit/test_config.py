@@ -155,7 +155,7 @@ def test_the_first_setting_makes_file_and_folder() -> None:
 
 def test_a_file_in_another_style_is_left_alone() -> None:
     user_file("{host: old, submit: {mem: 4G}}\n")
-    with pytest.raises(Refused, match="it is not written line by line there; edit the file yourself"):
+    with pytest.raises(Refused, match="it has no lines of its own there; edit the file yourself"):
         config.change_file(config.user_file(), "host", "new")
     assert Path(config.user_file()).read_text() == "{host: old, submit: {mem: 4G}}\n"
 

@@ -19,6 +19,7 @@ from lab_gpu.core.errors import Forbidden, LabGpuError, Refused, Unauthorized
 from lab_gpu.wire.inside import Caller
 
 MOST_BODY_BYTES = 32 << 20
+_MOST_DRAINED_BYTES = 8 * MOST_BODY_BYTES
 OPEN_PATHS = frozenset({"/api/health"})
 _OUR_NAMES = frozenset({"localhost", "unix", "lab-gpu", ""})
 _METHODS = "GET, POST, PATCH, DELETE"
@@ -58,11 +59,15 @@ class Access:
                 scope["state"]["caller"] = self._identify(scope, headers)
             _check_body(headers)
         except LabGpuError as error:
-            await of_error(error)(scope, receive, send)
+            refusal = of_error(error)
         except HTTPException as error:
-            await problem(error.status_code, Refused.slug, error.detail)(scope, receive, send)
+            refusal = problem(error.status_code, Refused.slug, error.detail)
         else:
             await self._app(scope, _limited(receive), send)
+            return
+        if "expect" not in headers:
+            await _drain(receive)
+        await refusal(scope, receive, send)
 
     def _check_names(self, headers: Mapping[str, str]) -> str | None:
         """A page that got its name to point here, or that posts here from elsewhere, is not a user."""
@@ -150,10 +155,22 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > MOST_BODY_BYTES:
+            if message.get("more_body"):
+                await _drain(receive)
             raise HTTPException(413, _TOO_LARGE)
         return message
 
     return limited
+
+
+async def _drain(receive: Receive) -> None:
+    """Whoever is still sending would not see an answer: the connection would be reset under them."""
+    left = _MOST_DRAINED_BYTES
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body"):
+            return
 
 
 def _with_origin(send: Send, origin: str) -> Send:

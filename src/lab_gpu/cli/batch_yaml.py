@@ -55,4 +55,5 @@ def _value(node: Any) -> Any:
         return [_value(each) for each in node.value]
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): _value(value) for key, value in node.value}
-    return None if node.style is None and node.value in NOTHING else node.value
+    plain = not node.style  # a quoted word is meant as it stands
+    return None if plain and node.value in NOTHING else node.value

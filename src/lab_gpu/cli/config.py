@@ -214,13 +214,17 @@ def change_file(path: str, key: str, value: str | None) -> None:
         before = ""
     after = _changed(before, key, value)
     wanted = {**(read_file(path) or {}), key: value}
-    plain = _read_plain(after)
-    result = plain if plain is not None else _read_yaml(path, after)
-    if result != {name: each for name, each in wanted.items() if each is not None}:
-        raise Refused(
-            f"cannot change {key} in {path}: it is not written line by line there; edit the file yourself"
-        )
+    if _result(path, after) != {name: each for name, each in wanted.items() if each is not None}:
+        raise Refused(f"cannot change {key} in {path}: it has no lines of its own there; edit the file yourself")
     _replace(path, after)
+
+
+def _result(path: str, text: str) -> Values | None:
+    try:
+        plain = _read_plain(text)
+        return _read_yaml(path, text) if plain is None else plain
+    except Refused:
+        return None
 
 
 def _changed(text: str, key: str, value: str | None) -> str:

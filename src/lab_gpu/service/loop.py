@@ -51,6 +51,7 @@ class Loop:
         self._doors_full = False
         self._unwritten: list[tuple[str, int]] = []
         self._lives_before: dict[AttemptId, Live] = {}
+        self._passes_armed_for = 0
         self._poll.register(wake_fd, select.EPOLLIN)
         house.watch = self.watch
 
@@ -130,7 +131,8 @@ class Loop:
             self._doors_again_at = house.now + self._forget_doors()
         if self._doors_again_at is not None and self._doors_again_at <= house.now:
             self._restart_doors()
-        if house.to_start or house.plan.next_in_line or house.launcher.ready:
+        if house.begun or house.passes != self._passes_armed_for:
+            self._passes_armed_for = house.passes
             self._afterwards()
         self._push()
         self._timers.stop_when_idle(self.stop)

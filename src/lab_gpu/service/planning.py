@@ -14,7 +14,7 @@ from lab_gpu.core.inventory import impossible
 from lab_gpu.core.lifecycle import move_task
 from lab_gpu.core.model import AttemptState, Grant, LeaseState, NewTask, TaskState
 from lab_gpu.core.explain import explain
-from lab_gpu.core.snapshot import AskGroup, GroupKey, Placement, Refusal, Snapshot
+from lab_gpu.core.snapshot import AskGroup, GroupKey, Placement, Refusal, RefusalCode, Snapshot
 from lab_gpu.service.gpu_book import Holder
 from lab_gpu.service.house import Answer, House, Live
 from lab_gpu.service.launch import Ready
@@ -190,14 +190,14 @@ def grant_lease(house: House, ident: LeaseId, grant: Grant) -> None:
 
 def arm_next(house: House) -> bool:
     """Makes the attempts that would start next, at most one for each busy GPU. True where something was written."""
-    wanted = [TaskId(ident) for kind, ident in house.plan.next_in_line if kind == "task"][:ARMED_MOST]
+    wanted = _next_to_start(house)
     wrote = False
     for task_id in [each for each in house.launcher.ready if each not in wanted]:
         house.launcher.revoke(task_id)
         wrote = True
     for task_id in wanted:
         task = house.projection.tasks.get(task_id)
-        if task is None or task.group is None or task_id in house.launcher.ready:
+        if task is None or task.state is not TaskState.QUEUED or task_id in house.launcher.ready:
             continue
         try:
             house.launcher.arm(task, house.now)
@@ -207,11 +207,18 @@ def arm_next(house: House) -> bool:
     return wrote
 
 
+def _next_to_start(house: House) -> list[TaskId]:
+    planned = [TaskId(ident) for kind, ident in house.plan.next_in_line if kind == "task"]
+    return list(dict.fromkeys([*planned, *house.projection.next_of_queues()]))[:ARMED_MOST]
+
+
 # --- questions -------------------------------------------------------------------------------------
 
 
 def explain_task(house: House, task: OpenTask) -> Refusal:
-    return explain(snapshot(house), house.policy, _offset(house), "task", task.id)
+    """The full reason; a task that nothing keeps any more says so."""
+    found = explain(snapshot(house), house.policy, _offset(house), "task", task.id)
+    return found or Refusal(RefusalCode.BEHIND, "about to start")
 
 
 def preview(house: House, docs: Sequence[Answer]) -> Answer:
@@ -245,6 +252,7 @@ def _explain_new(house: House, task: NewTask) -> Answer:
             "gpus": gpus_doc(house, placed.grant),
         } | _no_reason()
     refusal = explain(seen, house.policy, _offset(house), "task", 0)
+    assert refusal is not None
     return {
         "start": False,
         "node": None,

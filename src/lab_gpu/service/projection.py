@@ -98,6 +98,17 @@ class Projection:
         line = self._queues.get(queue)
         return TaskId(line[0][2]) if line else None
 
+    def next_of_queues(self) -> list[TaskId]:
+        """Those whose turn it will be when the running ones of their queues end, where nothing else keeps them."""
+        found = []
+        for queue, running in self._queue_running.items():
+            line = self._queues[queue]
+            second = next((TaskId(t) for _, _, t in line[:2] if t != running), None)
+            task = self.tasks[second] if second is not None else None
+            if task and not task.held and not task.waits_on and task.not_before is None:
+                found.append(task.id)
+        return found
+
     def next_due(self) -> float | None:
         return self._due[0][0] if self._due else None
 

@@ -73,6 +73,7 @@ class FakeMaster:
         self._keys: dict[str, tuple[int, Doc]] = {}
         self._stopped = False
         self._listening: socket.socket | None = None
+        self._open: set[socket.socket] = set()
 
     # ---- life
 
@@ -100,6 +101,11 @@ class FakeMaster:
         with self.changed:
             self.changed.notify_all()
         self._listening.shutdown(socket.SHUT_RDWR)
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RD)
+            except OSError:
+                pass
         self._thread.join()
         self._listening.close()
         self._listening = None
@@ -179,6 +185,7 @@ class FakeMaster:
             thread.join()
 
     def _serve(self, connection: socket.socket) -> None:
+        self._open.add(connection)
         with connection:
             connection.settimeout(20)
             try:
@@ -192,6 +199,8 @@ class FakeMaster:
                 self._answer(connection, asked)
             except OSError:
                 pass
+            finally:
+                self._open.discard(connection)
 
     def _read(self, connection: socket.socket) -> Asked | None:
         content = b""

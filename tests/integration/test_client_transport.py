@@ -45,7 +45,7 @@ def test_a_question_and_its_answer(master: FakeMaster, home: str, chunked: bool)
 
 
 def test_a_refusal_becomes_the_error_its_slug_names(master: FakeMaster, home: str) -> None:
-    with pytest.raises(NotFound, match="^cannot find task 7: there is none; see `lab-gpu list`$"):
+    with pytest.raises(NotFound, match=r"^cannot find task 7: there is none; see `lab-gpu list`$"):
         find_master(environ=environ_of(home)).get("/api/v1/tasks/7")
 
 
@@ -123,7 +123,7 @@ def test_nobody_there_is_one_sentence(home: str, left_behind: bool) -> None:
     if left_behind:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(f"{home}/lab-gpu.sock")
-    with pytest.raises(NoMaster, match="^no master runs: start one with `lab-gpu server start`$"):
+    with pytest.raises(NoMaster, match=r"^no master runs: start one with `lab-gpu server start`$"):
         connect(start=True, environ=environ_of(home))
 
 
@@ -184,7 +184,7 @@ def test_a_named_socket_without_a_master_names_it(home: str) -> None:
 
 
 def test_a_name_nobody_knows_is_an_error_in_words(home: str) -> None:
-    with pytest.raises(LabGpuError, match="cannot reach a master at http://no.such.host.invalid:1895: "):
+    with pytest.raises(LabGpuError, match=r"cannot reach a master at http://no.such.host.invalid:1895: "):
         find_master("no.such.host.invalid", environ_of(home))
 
 

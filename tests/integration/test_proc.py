@@ -154,7 +154,7 @@ def test_a_program_started_by_one_that_catches_is_told_too(scene: AttemptScene):
 
 
 def test_a_shell_that_set_a_trap_is_told(scene: AttemptScene):
-    armed = scene.start("trap 'echo saved' USR1\ntouch ready.1\nsleep 60 &\nwait\nexit 7")
+    armed = scene.start("trap 'echo saved; exit 7' USR1\ntouch ready.1\nsleep 60 &\nwait")
     (told,) = catchers(scene, armed, 1)
     scene.engine.send(told, signal.SIGUSR1)
     assert scene.end(armed) == 7

@@ -53,7 +53,7 @@ def test_loopback_without_a_port_is_the_own_socket(named: str) -> None:
 
 @pytest.mark.parametrize("named", ["https://lab1", "lab1:http", "lab1:99999", "http://", ":1895", "lab1:٣"])
 def test_what_is_no_address_is_refused_in_a_sentence(named: str) -> None:
-    with pytest.raises(Refused, match="cannot .*: .*"):
+    with pytest.raises(Refused, match=r"cannot .*: .*"):
         place_of(named)
 
 

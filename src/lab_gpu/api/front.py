@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from lab_gpu.api.live import Live, Loop
 from lab_gpu.core.policy import Policy, parse_policy
+from lab_gpu.service.counts import Counts
 from lab_gpu.service.submit import Desk
 from lab_gpu.service.views import Rows, Views
 from lab_gpu.wire.inside import Caller, Settings
@@ -30,6 +31,7 @@ class Front:
     live: Live
     desk: Desk
     views: Views
+    counts: Counts
     workers: Executor
     clock: Callable[[], float]
 

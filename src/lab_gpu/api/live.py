@@ -65,8 +65,8 @@ class Live:
     # What is asked of it.
 
     def forget(self) -> None:
-        self._kept.clear()
-        self._reasons.clear()
+        # New ones, so that an answer under way is not kept beyond what it was asked for.
+        self._kept, self._reasons = {}, {}
 
     async def answer(self, op: str) -> Doc:
         """The loop's answer to a question without arguments, shared by all who ask before the next push."""

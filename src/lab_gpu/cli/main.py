@@ -81,12 +81,14 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as problem:
         from lab_gpu.core.errors import LabGpuError
 
+        if isinstance(problem, OSError) and not isinstance(problem, LabGpuError):
+            problem = _worded(problem)
         if not isinstance(problem, LabGpuError):
             raise
         try:
             return _tell(problem, words)
-        except BrokenPipeError:
-            return _reader_left()
+        except OSError:
+            return _reader_left(problem.exit_code)
 
 
 def command_parser(name: str) -> argparse.ArgumentParser:
@@ -206,7 +208,6 @@ def _print_version() -> int:
 
 def _tell(problem: LabGpuError, words: list[str]) -> int:
     """The error as words for a person on stderr, and as a document on stdout for a program."""
-    sys.stdout.flush()
     print(f"{PROGRAM}: {problem}", file=sys.stderr)
     for line in problem.problems:
         print(f"  {line}", file=sys.stderr)
@@ -215,23 +216,37 @@ def _tell(problem: LabGpuError, words: list[str]) -> int:
         from lab_gpu.cli.frame import print_json
 
         print_json({"error": str(problem), "slug": problem.slug, "problems": list(problem.problems)})
-        sys.stdout.flush()
+    sys.stdout.flush()
     return problem.exit_code
 
 
 def _survive_odd_text() -> None:
-    """A locale without Unicode, or a name that is no text, must not stop an answer from being printed."""
+    """A locale without Unicode, a name that is no text, or a closed stdout must not stop a command."""
+    if sys.stdout is None:
+        sys.stdout = open("/dev/null", "w")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
-def _reader_left() -> int:
+def _worded(problem: OSError) -> LabGpuError:
+    """What the system refused, where no command foresaw it: most often the disk that takes our own output."""
+    from errno import EDQUOT, ENOSPC
+
+    from lab_gpu.core.errors import Broken
+
+    why = problem.strerror or str(problem)
+    if problem.errno in (ENOSPC, EDQUOT):
+        return Broken(f"cannot write the answer: {why}; make room and ask again")
+    return Broken(f"cannot go on: {why}{f' ({problem.filename})' if problem.filename else ''}; see lab-gpu doctor")
+
+
+def _reader_left(code: int = 141) -> int:
     """`lab-gpu list | head`: ends quietly as programs killed by SIGPIPE do, with nothing left to flush."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 141
+    return code
 
 
 if __name__ == "__main__":

@@ -168,6 +168,9 @@ class Api:
         while self._primed:
             self._primed.pop()[0].close()
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def result_of(answer: http1.Answer | None, place: Place) -> Any:
     """The JSON of a good answer; a refusal becomes the error its slug names."""

@@ -32,6 +32,7 @@ from lab_gpu.api.live import Live
 from lab_gpu.core.errors import Broken, LabGpuError
 from lab_gpu.core.policy import parse_policy
 from lab_gpu.daemon.link import Link
+from lab_gpu.service.counts import Counts
 from lab_gpu.service.login_env import LoginEnvironment, home_of
 from lab_gpu.service.submit import Desk, Owner
 from lab_gpu.service.views import Rows, Views
@@ -124,6 +125,7 @@ def make_front(settings: Settings, link: Link, workers: Executor) -> Front:
         live=live,
         desk=Desk(owner, LoginEnvironment(settings.owner_uid)),
         views=Views(rows, live),
+        counts=Counts(rows),
         workers=workers,
         clock=time.time,
     )

@@ -55,13 +55,17 @@ class Cgroups:
     def sweep(self) -> None:
         """Empty ones that a master before us left."""
         with os.scandir(self._base) as listing:
-            old = [
-                entry.path
-                for entry in listing
-                if entry.name.startswith(PREFIX) and time.time() - entry.stat().st_mtime > LEFTOVER_S
-            ]
-        for path in old:
-            _removed(path)
+            ours = [entry.path for entry in listing if entry.name.startswith(PREFIX)]
+        for path in ours:
+            if _age_s(path) > LEFTOVER_S:
+                _removed(path)
+
+
+def _age_s(path: str) -> float:
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except FileNotFoundError:  # its own master was quicker
+        return 0.0
 
 
 def _removed(path: str) -> bool:

@@ -184,6 +184,12 @@ def warnings(house: House) -> list[str]:
             "no GPU was found and no node is declared: `lab-gpu server add-node --name node-1 --gpus 2 --vram 24"
             ' --gpu-type "RTX 3090"` declares a virtual one'
         )
+    stuck_s = house.observer.stuck_s()
+    if stuck_s:
+        found.append(
+            f"a reading of the GPUs has not come back for {stuck_s:.0f} s: nothing starts on them until it does;"
+            " look at `nvidia-smi`"
+        )
     if house.book.facts.problem:
         found.append(house.book.facts.problem)
     return found

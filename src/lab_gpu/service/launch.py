@@ -142,7 +142,9 @@ class Launcher:
         return attempt, path, new
 
 
-def gpu_line(grant: Grant, facts: Mapping[GpuUuid, GpuFacts], policy: Policy, *, real_beside: bool) -> GpuLine:
+def gpu_line(
+    grant: Grant, facts: Mapping[GpuUuid, GpuFacts], policy: Policy, *, real_beside: bool
+) -> GpuLine:
     """The GPUs as the program shall see them (SPEC 8, 11, 12). Indices are looked up again at each start."""
     if not grant.gpus or (grant.virtual and real_beside):
         return GpuLine(visible="", uuids="" if not grant.gpus else "void")

@@ -26,6 +26,7 @@ from lab_gpu.service.start import begin_launched, start_launched
 from lab_gpu.service.timers import Timers
 
 RETRY_WRITE_S = 2.0
+MISHAPS_MOST = 5
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Loop:
         self._unwritten: list[tuple[str, int]] = []
         self._lives_before: dict[AttemptId, Live] = {}
         self._passes_armed_for = 0
+        self._mishaps = 0
         self._poll.register(wake_fd, select.EPOLLIN)
         house.watch = self.watch
 
@@ -158,11 +160,15 @@ class Loop:
                 points.reached("end_committed")
             if awake.orders:
                 points.reached("orders_committed")
-        except sqlite3.Error as error:
-            self._undo(awake)
+        except Exception as error:
+            self._undo(awake, error)
             broken = Broken(f"cannot write to the database: {error}; free some disk space and send it again")
+            if not isinstance(error, sqlite3.Error):
+                broken = Broken(
+                    "cannot do that: an error of Lab-GPU's own, its log has the details; nothing was changed"
+                )
             return [(order["n"], broken) for order in awake.orders]
-        self._write_again_at = None
+        self._write_again_at, self._mishaps = None, 0
         start_launched(house)
         callbacks, house.after_commit = house.after_commit, []
         for callback in callbacks:
@@ -225,10 +231,17 @@ class Loop:
         except LabGpuError as error:
             return error
 
-    def _undo(self, awake: Awake) -> None:
-        """The disk refused: what we remember is read anew, and what ended is settled again a little later."""
+    def _undo(self, awake: Awake, error: Exception) -> None:
+        """Nothing of this turn happened: what we remember is read anew, what ended is settled again a little later.
+
+        A full disk may stay full for long. A mistake of our own that comes back each time ends this process,
+        so that a new one starts from the ledger.
+        """
         house = self._house
         traceback.print_exc(file=sys.stderr)
+        self._mishaps += not isinstance(error, sqlite3.Error)
+        if self._mishaps > MISHAPS_MOST:
+            raise error
         house.after_commit.clear()
         house.begun.clear()
         for _, ready in house.to_start:

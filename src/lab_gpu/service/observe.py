@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable
 
 from lab_gpu.core.snapshot import HostFacts
 from lab_gpu.service.ports import Claims, OthersClaim, Probe
 
 SAMPLE_S = 1.0
+STUCK_S = 10.0
 FRESH_S = 0.5  # a start on a real GPU wants a reading no older than this
 
 
@@ -18,6 +22,7 @@ class Observer:
         self._wanted = threading.Condition()
         self._asked = False
         self._closing = False
+        self._reading_since: float | None = None
         self._reading: tuple[HostFacts, tuple[OthersClaim, ...]] | None = None
         self._thread = threading.Thread(target=self._run, name="gpu-reader", daemon=True)
 
@@ -38,7 +43,7 @@ class Observer:
 
     def read_now(self) -> tuple[HostFacts, tuple[OthersClaim, ...]]:
         """In the caller's own thread: for the start, before the reader runs."""
-        return self._probe.read(), self._claims.others()
+        return self._read()
 
     def close(self) -> None:
         with self._wanted:
@@ -50,10 +55,27 @@ class Observer:
 
     def _run(self) -> None:
         while self._wait():
-            reading = (self._probe.read(), self._claims.others())
+            self._reading_since = time.monotonic()
+            reading = self._read()
+            self._reading_since = None
             with self._wanted:
                 self._reading = reading
             self._wake()
+
+    def _read(self) -> tuple[HostFacts, tuple[OthersClaim, ...]]:
+        """Whatever goes wrong in a driver is a problem to show, never the end of reading."""
+        try:
+            return self._probe.read(), self._claims.others()
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            problem = f"cannot read the GPUs: {error or type(error).__name__}; look at `nvidia-smi`"
+            return HostFacts(time.time(), "none", problem=problem), ()
+
+    def stuck_s(self) -> float:
+        """How long a reading has been under way, where it takes longer than any healthy driver."""
+        since = self._reading_since
+        took = time.monotonic() - since if since is not None else 0.0
+        return took if took > STUCK_S else 0.0
 
     def _wait(self) -> bool:
         with self._wanted:

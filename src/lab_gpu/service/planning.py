@@ -9,11 +9,11 @@ from lab_gpu.core.attempts import LaunchFailed
 from lab_gpu.core.claims import Claim, OthersClaim
 from lab_gpu.core.documents import new_task_from_doc
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.explain import explain
 from lab_gpu.core.ids import GpuUuid, LeaseId, TaskId
 from lab_gpu.core.inventory import impossible
 from lab_gpu.core.lifecycle import move_task
 from lab_gpu.core.model import AttemptState, Grant, LeaseState, NewTask, TaskState
-from lab_gpu.core.explain import explain
 from lab_gpu.core.snapshot import AskGroup, GroupKey, Placement, Refusal, RefusalCode, Snapshot
 from lab_gpu.service.gpu_book import Holder
 from lab_gpu.service.house import Answer, House, Live

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any, Protocol
 
 from lab_gpu.core.documents import request_from_doc, request_to_full_doc, spec_from_doc
@@ -89,7 +90,9 @@ class Views:
     async def tasks(self, rows: Sequence[Row], now: float) -> list[Doc]:
         reasons = await self._sight.reasons([row["id"] for row in rows if row["state"] == "queued"])
         names = await self._names(rows)
-        return [task_doc(row, reasons.get(row["id"]), names, now) for row in rows]
+        # A task that has just started is no longer told of by a reason that was kept.
+        waits = [reasons.get(row["id"]) if row["state"] == "queued" else None for row in rows]
+        return [task_doc(row, reason, names, now) for row, reason in zip(rows, waits, strict=True)]
 
     async def _brief(self, rows: Sequence[Row]) -> list[Doc]:
         names = await self._names(rows)
@@ -161,7 +164,7 @@ def brief_doc(row: Row, reason: Mapping[str, Any] | None, names: Mapping[str, st
 
 
 def task_doc(row: Row, reason: Mapping[str, Any] | None, names: Mapping[str, str], now: float) -> Doc:
-    spec = spec_from_doc(json.loads(row["spec"]))
+    spec = _spec(row["spec"])
     return brief_doc(row, reason, names) | {
         "name": row["name"],
         "owner": row["owner"],
@@ -182,8 +185,19 @@ def task_doc(row: Row, reason: Mapping[str, Any] | None, names: Mapping[str, str
     }
 
 
+# Tasks that wait together were mostly submitted together, and say the same here.
+@lru_cache(maxsize=512)
+def _spec(text: str) -> TaskSpec:
+    return spec_from_doc(json.loads(text))
+
+
+@lru_cache(maxsize=512)
+def _request(text: str) -> Doc:
+    return request_to_full_doc(request_from_doc(json.loads(text)))
+
+
 def request_doc(row: Row) -> Doc:
-    full = request_to_full_doc(request_from_doc(json.loads(row["request"])))
+    full = _request(row["request"])
     return {**full, "gpu_ids": list(full["gpu_ids"])}
 
 
@@ -230,7 +244,7 @@ def _gpu_docs(text: str | None, node: str | None, names: Mapping[str, str]) -> l
 
 
 def _rest_of_detail(row: Row, more: Row) -> Doc:
-    spec = spec_from_doc(json.loads(row["spec"]))
+    spec = _spec(row["spec"])
     return {
         "command": more["command"],
         "workdir": more["workdir"],

@@ -14,11 +14,13 @@ select command, workdir, estimate_s, held from task where id = :task;
 -- name: states
 select id, state from task where id in (select value from json_each(:ids)) order by id;
 
--- name: counts
+-- name: open_counts
 select 'queued' as state, count(*) as number from task where state = 'queued'
-union all select 'running', count(*) from task where state = 'running'
-union all select state, count(*)
-from (select state from task where ended_at > :since order by ended_at desc limit 50000) group by state;
+union all select 'running', count(*) from task where state = 'running';
+
+-- name: ended_counts
+select state, count(*) as number
+from (select state from task where ended_at > :since order by ended_at desc limit 100000) group by state;
 
 -- name: attempts_of
 select id, number, uni_id, state, ending, exit_code, signal, node, gpus, vram_mib, pid, log_path, directory,

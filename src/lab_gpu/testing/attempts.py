@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from lab_gpu.core.attempts import Armed, GpuLine, LaunchOrder
 from lab_gpu.core.ids import TaskId
 from lab_gpu.core.model import ProcessName
+from lab_gpu.engines import proc
 from lab_gpu.engines.local import LocalEngine
 
 T = TypeVar("T")
@@ -90,6 +91,11 @@ class AttemptScene:
 
     def tree(self, armed: Armed) -> tuple[ProcessName, ...]:
         return self.engine.tree(armed.order.uni_id, armed.process, armed.process.pid)
+
+    def programs(self, armed: Armed) -> list[str]:
+        """Names of what runs in it."""
+        lines = (proc.command_line(process.pid) for process in self.tree(armed))
+        return [os.path.basename(line[0]) for line in lines if line]
 
     def close(self) -> None:
         for armed in self.armed:

@@ -261,12 +261,12 @@ def fake_loop(**settings: Any) -> Iterator[tuple[FakeLoop, socket.socket]]:
     try:
         yield loop, theirs
     finally:
-        for end in (mine, theirs):
+        for each in (loop.end, theirs):
             try:
-                end.shutdown(socket.SHUT_RDWR)
+                each.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-            end.close()
+            each.close()
         database.close()
         shutil.rmtree(home, ignore_errors=True)
 

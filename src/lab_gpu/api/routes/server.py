@@ -12,7 +12,7 @@ from starlette.requests import Request
 from lab_gpu.api.front import Front, Json, caller_of, front_of
 from lab_gpu.core.night import is_night
 from lab_gpu.core.policy import Policy
-from lab_gpu.service.views import DAY_S, with_iso_moments
+from lab_gpu.service.views import with_iso_moments
 from lab_gpu.wire import server as wire
 
 router = APIRouter()
@@ -53,13 +53,13 @@ async def status(request: Request, limit: Annotated[int, Query(ge=0, le=1000)] =
         front.live.answer("live"),
         front.live.answer("leases"),
         _tasks(front, limit, now),
-        front.rows.read("counts", since=now - DAY_S),
+        front.counts.read(now),
     )
     shown = {
         "server": {key: about[key] for key in _BRIEF},
         "nodes": with_iso_moments(readings["nodes"]),
         "tasks": tasks,
-        "counts": {each["state"]: each["number"] for each in counts},
+        "counts": counts,
         "leases": with_iso_moments(leases["leases"]),
     }
     return Json(shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from typing import TYPE_CHECKING
 
 from lab_gpu.cli import frame, submission, waiting
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
             f" queued: {task['reason']}" if task["state"] == "queued" and task.get("reason") else " submitted"
         )
         frame.say(f"task {number}{reason}{submission.limit_words(api, body)}; Ctrl-C leaves it running")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else nohup or a shell ignores it for us
+        signal.signal(signal.SIGINT, first_interrupt)
     try:
         ended = follow(api, number)
     except KeyboardInterrupt:
@@ -63,17 +66,21 @@ def follow(api: Api, number: int) -> dict[str, object]:
     return ended or waiting.wait_for(api, [number])[0]
 
 
+def first_interrupt(*_: object) -> None:
+    """The next one is kept for `leave`: it may come while the log is still being closed."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    raise KeyboardInterrupt
+
+
 def leave(api: Api, number: int) -> int:
     """The first Ctrl-C only leaves; for a moment a second one is taken as the wish to stop the task."""
-    from time import sleep
-
     frame.say(
         f"\ntask {number} goes on; lab-gpu logs -f {number} follows it again; "
         f"Ctrl-C again within {SECOND_THOUGHT_S:.0f} s cancels it"
     )
-    try:
-        sleep(SECOND_THOUGHT_S)
-    except KeyboardInterrupt:
+    again = signal.sigtimedwait((signal.SIGINT,), SECOND_THOUGHT_S)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    if again:
         answer = api.post("/api/v1/tasks/actions", {"action": "cancel", "ids": [number]})
         for error in answer["errors"]:
             frame.say(f"lab-gpu: {error['text']}")

@@ -1,0 +1,141 @@
+"""What the hand itself costs: arm, line to `begun`, end to record, and the processor time of a whole attempt.
+
+`python benchmarks/engine.py [--attempts N]`; the baseline is one bash that runs `true` in another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from figures import Figure, at_most, median, p99
+from lab_gpu.core.attempts import Armed
+from lab_gpu.engines.local import LocalEngine
+from lab_gpu.testing.attempts import NO_GPUS, AttemptScene
+
+
+def milliseconds(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return 1e3 * (time.perf_counter() - began)
+
+
+def processor_ms() -> tuple[float, float]:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return 1e3 * (own.ru_utime + own.ru_stime), 1e3 * (children.ru_utime + children.ru_stime)
+
+
+def waiting(scene: AttemptScene, armed: Armed) -> None:
+    """Until its shell sleeps on the pipe, as it does when it was armed ahead of time."""
+    while True:
+        names = scene.tree(armed)
+        if names and open(f"/proc/{names[-1].pid}/wchan").read() in ("pipe_read", "anon_pipe_read"):
+            return
+        time.sleep(0.0005)
+
+
+def gone(armed: Armed) -> None:
+    fd = os.pidfd_open(armed.process.pid)
+    watched = select.poll()
+    watched.register(fd, select.POLLIN)
+    watched.poll()
+    os.close(fd)
+
+
+class Attempts:
+    """Figures of each attempt, in milliseconds."""
+
+    def __init__(self, scene: AttemptScene) -> None:
+        self.scene, self.engine = scene, scene.engine
+        self.arm: list[float] = []
+        self.begin: list[float] = []
+        self.start_to_seen: list[float] = []
+        self.settle: list[float] = []
+
+    def one(self) -> None:
+        order = self.scene.order("true")
+        began = time.perf_counter()
+        armed = self.engine.arm(order)
+        self.arm.append(1e3 * (time.perf_counter() - began))
+        waiting(self.scene, armed)
+        told = time.time()
+        began = time.perf_counter()
+        self.engine.start(armed, NO_GPUS)
+        gone(armed)
+        self.start_to_seen.append(1e3 * (time.perf_counter() - began))
+        self.settle.append(milliseconds(lambda: self._settle(armed)))
+        begun = self.engine.begun(order.directory)
+        assert begun is not None
+        self.begin.append(1e3 * (begun.at - told))
+
+    def _settle(self, armed: Armed) -> None:
+        self.engine.reap(armed.process)
+        record = self.engine.exit_record(armed.order.directory)
+        assert record is not None and record.code == 0
+        if self.engine.strays(()) is None:
+            self.scene.tree(armed)
+
+
+def throughput(scene: AttemptScene, count: int) -> tuple[float, float, float]:
+    """Attempts one after the other, nothing ahead of time: (per second, own CPU ms, children's CPU ms) of each."""
+    own, children = processor_ms()
+    began = time.perf_counter()
+    for _ in range(count):
+        armed = scene.engine.arm(scene.order("true"))
+        scene.engine.start(armed, NO_GPUS)
+        gone(armed)
+        scene.engine.reap(armed.process)
+        assert scene.engine.exit_record(armed.order.directory) is not None
+    took = time.perf_counter() - began
+    own_after, children_after = processor_ms()
+    return count / took, (own_after - own) / count, (children_after - children) / count
+
+
+def two_shells_ms(count: int) -> float:
+    before = processor_ms()[1]
+    for _ in range(count):
+        subprocess.run(["/bin/bash", "-c", "bash -c true; true"], check=True)
+    return (processor_ms()[1] - before) / count
+
+
+def measured(count: int) -> list[Figure]:
+    scene = AttemptScene(LocalEngine())
+    try:
+        attempts = Attempts(scene)
+        for _ in range(count):
+            attempts.one()
+        a_second, own_ms, children_ms = throughput(scene, count)
+        shells_ms = two_shells_ms(count)
+    finally:
+        scene.close()
+    return [
+        Figure("arm, median", median(attempts.arm), "ms"),
+        Figure("arm, p99", p99(attempts.arm), "ms"),
+        Figure("line to begun, median", median(attempts.begin), "ms"),
+        Figure("line to begun, p99", p99(attempts.begin), "ms"),
+        Figure("line to run.sh seen gone, median", median(attempts.start_to_seen), "ms"),
+        Figure("reap, record, strays, median", median(attempts.settle), "ms"),
+        Figure("attempts one after the other", a_second, "1/s"),
+        Figure("processor of the shells, each", children_ms, "ms", shells_ms),
+        at_most("processor of arm, start and end, each", own_ms + children_ms, "ms", 4.0),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--attempts", type=int, default=200)
+    figures = measured(parser.parse_args().attempts)
+    for figure in figures:
+        beside = f"  beside {figure.baseline:.2f}" if figure.baseline is not None else ""
+        print(f"{figure.name:42} {figure.value:8.2f} {figure.unit:4}{beside} {figure.must}")
+    return 0 if all(figure.within is not False for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

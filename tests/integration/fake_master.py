@@ -346,14 +346,19 @@ def read_log(master: FakeMaster, asked: Asked, number: int) -> Doc:
 
 
 def ask_lease(master: FakeMaster, asked: Asked) -> Doc:
-    number = len(master.leases) + 1
+    inside = asked.body["inside_uni_id"]
+    number = 0 if inside else len(master.leases) + 1
     wanted = asked.body["request"].get("gpus", 1)
     doc = {"id": number, "state": "waiting", "owner": "me", "name": asked.body["name"], "node": None}
     doc |= {"gpus": [], "vram_mib": asked.body["request"].get("mem_mib"), "virtual": False, "reason": None}
     doc |= {"asked_at": None, "granted_at": None, "pid": os.getpid(), "wanted": wanted, "beats": 0}
     master.leases[number] = doc
-    if asked.body["inside_uni_id"] and wanted > 1:
+    if inside and wanted > 1:
         raise Problem(422, "refused", "cannot lease 2 GPUs: the attempt has 1 of its own; ask for 1")
+    if inside:  # its own GPUs are given at once, and there is no lease to keep
+        gpus = [{"node": "box", "index": 5, "uuid": "GPU-5", "name": "A100"}]
+        del master.leases[0]
+        return doc | {"state": "held", "node": "box", "gpus": gpus}
     return dict(doc)
 
 

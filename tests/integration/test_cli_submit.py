@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -14,6 +15,10 @@ from cli_stage import Refusal, Stage, staged, until
 def stage() -> Iterator[Stage]:
     with staged() as stage:
         yield stage
+
+
+def _refuse(refusal: Refusal) -> None:
+    raise refusal
 
 
 def sent(stage: Stage) -> dict[str, object]:
@@ -302,7 +307,6 @@ def test_a_batch_waits_for_all_and_tells_who_failed(stage: Stage) -> None:
 def test_ten_thousand_tasks_are_read_and_sent_in_a_moment(stage: Stage) -> None:
     """Against the interpreter's own start in the same run, since machines differ: 0.6 s where that takes 10 ms."""
     import json
-    import subprocess
     import time
 
     stage.write(
@@ -321,3 +325,38 @@ def test_ten_thousand_tasks_are_read_and_sent_in_a_moment(stage: Stage) -> None:
     stage.lab_gpu("submit-batch", "many.json", code=2)
     assert time.perf_counter() - begin < max(60 * alone_s, 0.6)
     assert len(stage.master.bodies("/api/v1/tasks")[0]["tasks"]) == 10_000
+
+
+SLOW_TO_IMPORT = {
+    "asyncio", "dataclasses", "datetime", "difflib", "email", "http", "importlib.metadata", "inspect", "logging",
+    "pathlib", "pydantic", "random", "shutil", "socket", "ssl", "subprocess", "tempfile", "textwrap", "threading",
+    "typing", "urllib", "yaml",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("submit", "--mem", "10G", "python train.py"), ("status",)])
+def test_a_cold_start_imports_little(stage: Stage, words: tuple[str, ...]) -> None:
+    ran = (
+        "import sys; before = set(sys.modules); from lab_gpu.cli.main import main; main(sys.argv[1:]); "
+        "print(*sorted(set(sys.modules) - before), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", ran, *words],
+        env=stage.env,
+        cwd=stage.here,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    imported = set(done.stderr.split())
+    assert "lab_gpu.client.transport" in imported, done.stderr
+    assert not imported & SLOW_TO_IMPORT
+
+
+def test_a_closed_stdout_is_no_error(stage: Stage) -> None:
+    command = f"{sys.executable} -m lab_gpu submit x >&-"
+    done = subprocess.run(
+        ["bash", "-c", command], env=stage.env, cwd=stage.here, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(stage.master.tasks) == 1

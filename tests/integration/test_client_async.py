@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
-from fake_master import FakeMaster, hang_up, short_folder
+from fake_master import FakeMaster, Problem, hang_up, http_answer, short_folder
 
 from lab_gpu import AsyncClient, LabGpuTimeoutError, NoMaster, NotFound
 
@@ -74,7 +75,7 @@ def test_many_waits_at_once(master: FakeMaster) -> None:
             master.end(task.id, "completed", exit_code=task.id)
         assert [result.exit_code for result in await asyncio.gather(*waits)] == list(range(1, 21))
         assert len(await client.gather(tasks)) == 20
-        assert await client.gather([]) == await client.map([]) == []
+        assert await client.gather([]) == [] and await client.map([]) == []
 
     asyncio.run(scene())
 
@@ -121,6 +122,19 @@ def test_a_wait_outlives_a_restart_of_the_master(master: FakeMaster) -> None:
     asyncio.run(scene())
 
 
+def test_a_wait_goes_on_when_the_master_says_that_it_stops(master: FakeMaster) -> None:
+    async def scene() -> None:
+        task = await AsyncClient().submit("a")
+        stopping = json.dumps(
+            Problem(503, "broken", "cannot wait any longer: the master stops; ask again").doc
+        )
+        master.faults.append(lambda connection: connection.sendall(http_answer(503, stopping.encode())))
+        master.end(1, "completed", exit_code=0)
+        assert (await task.wait()).ok
+
+    asyncio.run(scene())
+
+
 def test_a_master_that_is_gone_is_an_error(master: FakeMaster) -> None:
     async def scene() -> None:
         client = AsyncClient()
@@ -160,8 +174,8 @@ def test_who_stops_reading_a_log_leaves_nobody_waiting(master: FakeMaster) -> No
                 print("one", file=file)
             master.begin(1, f"{folder}/1.log")
             lines = task.logs(follow=True)
-            assert await anext(lines) == "one\n"  # type: ignore[arg-type]
-            await lines.aclose()  # type: ignore[attr-defined]
+            assert await anext(lines) == "one\n"
+            await lines.aclose()
 
         before = time.monotonic()
         asyncio.run(scene())

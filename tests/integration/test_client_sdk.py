@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 
 import pytest
-from fake_master import FakeMaster, short_folder
+from fake_master import FakeMaster, Problem, http_answer, short_folder
 
 import lab_gpu
 from lab_gpu import Client, LabGpuTimeoutError, NoMaster, NotFound, Refused, TooLate
@@ -174,7 +175,7 @@ def test_results_come_in_the_order_of_the_tasks(master: FakeMaster, meanwhile: C
     tasks = client.map(["a", "b"])
     meanwhile(lambda: master.end(2, "failed", exit_code=2), lambda: master.end(1, "completed", exit_code=0))
     assert [result.exit_code for result in client.gather(tasks)] == [0, 2]
-    assert client.gather([]) == client.map([]) == []
+    assert client.gather([]) == [] and client.map([]) == []
 
 
 def test_waiting_ends_with_the_timeout_and_the_task_goes_on(master: FakeMaster) -> None:
@@ -198,6 +199,17 @@ def test_a_wait_outlives_a_restart_of_the_master(master: FakeMaster, meanwhile: 
         lambda: master.end(1, "completed", exit_code=0),
         master.start,
     )
+    assert task.wait().ok
+
+
+def test_a_wait_goes_on_when_the_master_says_that_it_stops(
+    master: FakeMaster, meanwhile: Callable[..., None]
+) -> None:
+    client = Client()
+    task = client.submit("a")
+    stopping = json.dumps(Problem(503, "broken", "cannot wait any longer: the master stops; ask again").doc)
+    master.faults.append(lambda connection: connection.sendall(http_answer(503, stopping.encode())))
+    meanwhile(lambda: master.end(1, "completed", exit_code=0))
     assert task.wait().ok
 
 

@@ -207,7 +207,12 @@ def test_a_full_backlog_is_waited_for(home: str) -> None:
         first.connect(path)
         api = Api(Place(path=path))
         done = threading.Event()
-        thread = threading.Thread(target=lambda: (api.open(), done.set()))
+
+        def open_it() -> None:
+            api.open()
+            done.set()
+
+        thread = threading.Thread(target=open_it)
         thread.start()
         assert not done.wait(0.05)
         listening.accept()[0].close()

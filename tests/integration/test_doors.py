@@ -93,6 +93,20 @@ def test_they_sleep_while_nobody_asks() -> None:
         wait_until(quiet)
 
 
+def test_the_memory_of_a_large_request_is_given_back() -> None:
+    with doors() as house:
+        house.loop.answers["add_tasks"] = house.loop.add_tasks
+
+        def resident_kib() -> int:
+            with open(f"/proc/{house.process.pid}/status", encoding="ascii") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+
+        body = {"tasks": [{"command": "true " + "x" * 100}] * 10_000, "environment": {}, "workdir": "/"}
+        assert house.unix.post("/api/v1/tasks", body)[0] == 201
+        after = resident_kib()
+        wait_until(lambda: resident_kib() < after - 2048)
+
+
 def test_a_client_that_goes_away_is_no_longer_waited_for() -> None:
     with doors() as house:
         [one] = house.loop.write(task())

@@ -124,14 +124,16 @@ def test_an_answer_that_got_lost_costs_no_second_lease(master: FakeMaster) -> No
     assert lease.id == 1 and len(master.leases) == 1
 
 
-def test_inside_an_attempt_its_own_gpus_are_asked_for(
+def test_inside_an_attempt_its_own_gpus_are_given(
     master: FakeMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_GPU_UNI_ID", "u-1")
     client = Client()
-    client.request_device().release()
-    assert master.asked[-1].method == "DELETE"
-    assert next(each for each in master.asked if each.method == "POST").body["inside_uni_id"] == "u-1"
+    with client.acquire() as first, client.acquire() as second:
+        assert first.gpu_id == second.gpu_id == 5
+        first.release()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+    assert [each.body["inside_uni_id"] for each in master.asked] == ["u-1", "u-1"]
     with pytest.raises(Refused, match="the attempt has 1 of its own"):
         client.acquire(gpus=2)
 
@@ -235,6 +237,6 @@ def test_over_tcp_a_heartbeat_keeps_the_lease(
 def test_gpus_of_another_host_cannot_be_bound_here(master: FakeMaster) -> None:
     client = Client()
     client.api.place.path, client.api.place.host = None, "lab1"
-    client.api.get = lambda path: {"host": "lab1"}  # type: ignore[method-assign,assignment]
+    client.api.get = lambda *_: {"host": "lab1"}  # type: ignore[method-assign]
     with pytest.raises(Refused, match=f"cannot bind GPUs of lab1 to a process on {os.uname().nodename}"):
         client.acquire()

@@ -46,7 +46,6 @@ def test_a_process(sleeper: subprocess.Popen[bytes]):
     assert proc.environment_value(sleeper.pid, "LAB_GPU_UNI_ID") == "7-1-x"
     assert proc.environment_value(sleeper.pid, "UNI_ID") is None
     assert proc.command_line(sleeper.pid) == ("sleep", "60")
-    assert proc.owner(sleeper.pid) == os.getuid()
     assert os.path.basename(proc.program(sleeper.pid) or "") in ("sleep", "coreutils")
 
 
@@ -70,7 +69,7 @@ def test_one_that_is_gone_is_no_error():
     assert not proc.alive(name.name)
     assert proc.caught_mask(child.pid) == 0
     assert proc.command_line(child.pid) == ()
-    assert (proc.owner(child.pid), proc.program(child.pid)) == (None, None)
+    assert proc.program(child.pid) is None
     assert proc.environment_value(child.pid, "PATH") is None
 
 

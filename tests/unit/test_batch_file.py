@@ -179,8 +179,12 @@ def test_thousands_of_mistakes_are_counted_not_printed(tmp_path: Path) -> None:
 
 
 def test_the_masters_problems_get_lines() -> None:
-    told = with_lines(["task 2: workdir is missing", "something else", "task 9: x"], [3, 7], "t.json")
-    assert told == ("t.json:7: workdir is missing", "something else", "task 9: x")
+    told = with_lines(Refused("cannot submit: task 2: x", ("task 2: no such folder: /x",)), [3, 7], "t.json")
+    assert told.problems == ("t.json:7: no such folder: /x",)
+    assert str(told) == "cannot submit t.json: it has 1 mistake and none of it was queued; correct it"
+    for words in ("something else", "task 9: x", "task x: y"):
+        asked = Refused("cannot submit", (words,))
+        assert with_lines(asked, [3, 7], "t.json") is asked
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=8)

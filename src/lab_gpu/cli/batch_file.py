@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lab_gpu.cli.frame import nearest
@@ -40,15 +40,17 @@ class Problems:
         self.lines.append((line, f"{self.name}:{line}: {words}"))
 
     def raise_any(self) -> None:
-        if not self.lines:
-            return
+        if self.lines:
+            raise self.refusal()
+
+    def refusal(self) -> Refused:
         self.lines.sort(key=lambda each: each[0])
         count = len(self.lines)
         shown = [text for _, text in self.lines[:MOST_PROBLEMS]]
         if count > MOST_PROBLEMS:
             shown.append(f"and {count - MOST_PROBLEMS} more")
         noun = "mistake" if count == 1 else "mistakes"
-        raise Refused(
+        return Refused(
             f"cannot submit {self.name}: it has {count} {noun} and none of it was queued; correct it",
             tuple(shown),
         )
@@ -190,12 +192,13 @@ def _unknown(name: str) -> Refused:
     return Refused(f"there is no field '{name}'; {advice}")
 
 
-def with_lines(problems: Iterable[str], lines: list[int], name: str) -> tuple[str, ...]:
-    """The master's `task 3: …` as `file:line: …`."""
-    found = []
-    for words in problems:
-        head, colon, rest = words.partition(": ")
+def with_lines(problem: Refused, lines: list[int], name: str) -> Refused:
+    """The master counts tasks (`task 3: …`), a person reads lines (`tasks.json:7: …`)."""
+    told = Problems(name)
+    for words in problem.problems:
+        head, _, rest = words.partition(": ")
         number = head.removeprefix("task ")
-        known = colon and head != number and number.isdigit() and 0 < int(number) <= len(lines)
-        found.append(f"{name}:{lines[int(number) - 1]}: {rest}" if known else words)
-    return tuple(found)
+        if head == number or not number.isdigit() or not 0 < int(number) <= len(lines):
+            return problem
+        told.add(lines[int(number) - 1], rest)
+    return told.refusal() if told.lines else problem

@@ -215,7 +215,9 @@ def change_file(path: str, key: str, value: str | None) -> None:
     after = _changed(before, key, value)
     wanted = {**(read_file(path) or {}), key: value}
     if _result(path, after) != {name: each for name, each in wanted.items() if each is not None}:
-        raise Refused(f"cannot change {key} in {path}: it has no lines of its own there; edit the file yourself")
+        raise Refused(
+            f"cannot change {key} in {path}: it has no lines of its own there; edit the file yourself"
+        )
     _replace(path, after)
 
 

@@ -210,7 +210,8 @@ def _tell(problem: LabGpuError, words: list[str]) -> int:
     """The error as words for a person on stderr, and as a document on stdout for a program."""
     print(f"{PROGRAM}: {problem}", file=sys.stderr)
     for line in problem.problems:
-        print(f"  {line}", file=sys.stderr)
+        if line not in str(problem):  # a single mistake often is the sentence itself
+            print(f"  {line}", file=sys.stderr)
     flags = words[: words.index("--")] if "--" in words else words
     if "--json" in flags:
         from lab_gpu.cli.frame import print_json
@@ -238,7 +239,9 @@ def _worded(problem: OSError) -> LabGpuError:
     why = problem.strerror or str(problem)
     if problem.errno in (ENOSPC, EDQUOT):
         return Broken(f"cannot write the answer: {why}; make room and ask again")
-    return Broken(f"cannot go on: {why}{f' ({problem.filename})' if problem.filename else ''}; see lab-gpu doctor")
+    return Broken(
+        f"cannot go on: {why}{f' ({problem.filename})' if problem.filename else ''}; see lab-gpu doctor"
+    )
 
 
 def _reader_left(code: int = 141) -> int:

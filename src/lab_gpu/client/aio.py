@@ -15,6 +15,7 @@ from lab_gpu.client.sdk import Command, Doc, Docs, Results, say
 from lab_gpu.client.talks import Ask, Talk
 from lab_gpu.client.transport import Api
 from lab_gpu.client.wishes import Needs, Size, TaskOptions
+from lab_gpu.core.errors import Broken
 from lab_gpu.core.units import parse_priority
 
 if TYPE_CHECKING:
@@ -205,11 +206,22 @@ class AsyncClient:
 
 
 async def answered(api: Api, question: Ask) -> Any:
-    """One question over a stream of its own, asked once more where that broke off; as Api.ask."""
+    """As Api.ask, over streams."""
     message = api.message(question.method, question.path, question.body, question.query)
     limit_s = transport.ANSWER_LIMIT_S if question.limit_s is None else question.limit_s
+    give_up_at = time.monotonic() + question.patience_s
+    while True:
+        try:
+            return await _answer(api, message, limit_s, question.patience_s)
+        except Broken:
+            if not transport.worth_another(question.patience_s, give_up_at):
+                raise
+        await asyncio.sleep(transport.AGAIN_S)
+
+
+async def _answer(api: Api, message: bytes, limit_s: float, patience_s: float) -> Any:
     for last in (False, True):
-        streams = await _dialled(api, question.patience_s)
+        streams = await _dialled(api, patience_s)
         try:
             answer = await asyncio.wait_for(_exchanged(streams, message), limit_s)
             return transport.result_of(answer, api.place)

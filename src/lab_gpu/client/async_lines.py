@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from threading import Thread
 
 
-async def from_thread(lines: Iterator[str], on_end: Callable[[], object]) -> AsyncIterator[str]:
+async def from_thread(lines: Iterator[str], on_end: Callable[[], object]) -> AsyncGenerator[str, None]:
     """The thread is a daemon: nobody's end waits for the next line."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[str | BaseException | None]()
 

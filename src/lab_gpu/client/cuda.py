@@ -73,20 +73,20 @@ class Binding:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._held: dict[int, tuple[Sequence[str], Sequence[str]]] = {}
+        self._held: dict[object, tuple[Sequence[str], Sequence[str]]] = {}
         self._before: dict[str, str | None] = {}
 
-    def add(self, lease_id: int, visible: Sequence[str], uuids: Sequence[str]) -> None:
+    def add(self, holder: object, visible: Sequence[str], uuids: Sequence[str]) -> None:
         with self._lock:
             if not self._held:
                 self._before = {name: os.environ.get(name) for name in VARIABLES}
-            self._held[lease_id] = (visible, uuids)
+            self._held[holder] = (visible, uuids)
             self._show()
 
-    def remove(self, lease_id: int) -> None:
+    def remove(self, holder: object) -> None:
         """With the last one gone the variables are what they were before."""
         with self._lock:
-            if self._held.pop(lease_id, None) is not None:
+            if self._held.pop(holder, None) is not None:
                 self._show() if self._held else self._restore()
 
     def _restore(self) -> None:

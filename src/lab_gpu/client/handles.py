@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -164,7 +164,7 @@ class AsyncHandle:
         """
         await self._client.ask(talks.acted("cancel", self.id))
 
-    async def logs(self, follow: bool = False, attempt: str | int = "all") -> AsyncIterator[str]:
+    async def logs(self, follow: bool = False, attempt: str | int = "all") -> AsyncGenerator[str, None]:
         """The lines of its log; with `follow` also those to come, across retries and until the task has ended.
 
         >>> async for line in task.logs(follow=True):

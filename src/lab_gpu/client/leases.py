@@ -18,6 +18,7 @@ from lab_gpu.client.transport import Api
 from lab_gpu.core.errors import Broken, LabGpuError, NoMaster, Refused
 
 HEARTBEAT_S = 30.0
+OF_THE_ATTEMPT = 0  # inside an attempt its own GPUs are given, which end with it: there is no lease to keep
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,20 @@ class _Held(Placement):
         self.id: int = doc["id"]
         self._holder_pid = os.getpid()
         self._over = False
-        self._heartbeat = Heartbeat(api, self.id) if api.place.path is None else None
+        beats = api.place.path is None and self.id != OF_THE_ATTEMPT
+        self._heartbeat = Heartbeat(api, self.id) if beats else None
         if bound:
-            cuda.BOUND.add(self.id, self.visible_names(), self.gpu_uuids)
+            cuda.BOUND.add(self, self.visible_names(), self.gpu_uuids)
 
     def _let_go(self) -> bool:
-        """Whether it is ours to release: not twice, and not by a forked child of the one that holds it."""
+        """Whether to tell the master: not twice, and not from a forked child of the process that holds it."""
         if self._over or os.getpid() != self._holder_pid:
             return False
         self._over = True
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        cuda.BOUND.remove(self.id)
-        return True
+        cuda.BOUND.remove(self)
+        return self.id != OF_THE_ATTEMPT
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} on {self.node}: GPU {', '.join(map(str, self.gpu_ids))}>"

@@ -50,14 +50,19 @@ class SettledPaper:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._passing = False
         self._line_open = False
-        self._after_cut = False
+        self._zeros = b""
+        self._cut_size = 0
 
     def take(self, part: Part) -> None:
         if isinstance(part, bytes):
             self._content(part)
-        elif isinstance(part, Cut):
-            self._cut(part.size)
-        elif isinstance(part, Heading):
+            return
+        if isinstance(part, Cut):
+            self._cut_size += len(self._zeros) + part.size
+            self._zeros = b""
+            return
+        self._settle_zeros()
+        if isinstance(part, Heading):
             rule = "────" if self._tty else "----"
             self._line(f"{rule} attempt {part.number} {rule}")
         elif isinstance(part, Gone):
@@ -67,21 +72,37 @@ class SettledPaper:
             self._passing = True
 
     def close(self) -> None:
+        self._settle_zeros()
         self._settle_rest()
 
     def _content(self, content: bytes) -> None:
-        if self._after_cut:
-            content = content.lstrip(b"\0")
-            self._after_cut = False
+        """Holes begin and end at pages of the file: the zeros left beside them are a part of the hole."""
+        if self._cut_size:
+            kept = content.lstrip(b"\0")
+            self._cut_size += len(content) - len(kept)
+            content = kept
+            if not content:
+                return
+            self._settle_zeros()
+        content = self._zeros + content
+        kept = content.rstrip(b"\0")
+        self._zeros = content[len(kept) :]
+        self._show(kept)
+
+    def _settle_zeros(self) -> None:
+        """There comes no hole after these zeros, or nothing more of the hole."""
+        zeros, self._zeros = self._zeros, b""
+        self._show(zeros)
+        if self._cut_size:
+            dots = "…" if self._tty else "..."
+            self._line(f"[{dots} {_amount(self._cut_size)} cut from the middle {dots}]")
+            self._cut_size = 0
+
+    def _show(self, content: bytes) -> None:
         if self._passing:
             self._put(content)
         else:
             self._put(self._screen.feed(self._decoder.decode(content)).encode())
-
-    def _cut(self, size: int) -> None:
-        dots = "…" if self._tty else "..."
-        self._line(f"[{dots} {_amount(size)} cut from the middle {dots}]")
-        self._after_cut = True
 
     def _line(self, text: str) -> None:
         self._settle_rest()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT_S = 30.0
 CONNECT_LIMIT_S = 5.0
+AGAIN_S = 0.3
 RESTART_S = 1.0  # how long a master that has just been there may be away
 NO_MASTER = "no master runs: start one with `lab-gpu server start`"
 _PRIMED_S = 2.0  # servers drop connections on which nothing is asked
@@ -105,6 +106,16 @@ class Api:
         """
         message = self.message(method, path, body, query, headers)
         limit_s = ANSWER_LIMIT_S if timeout_s is None else timeout_s
+        give_up_at = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._answer(message, limit_s, patience_s)
+            except Broken:
+                if not worth_another(patience_s, give_up_at):
+                    raise
+            time.sleep(AGAIN_S)
+
+    def _answer(self, message: bytes, limit_s: float, patience_s: float) -> Any:
         for last in (False, True):
             try:
                 return Pending(self._send(message, limit_s, patience_s), self.place).finish()
@@ -170,6 +181,11 @@ class Api:
 
     def __del__(self) -> None:
         self.close()
+
+
+def worth_another(patience_s: float, give_up_at: float) -> bool:
+    """Whoever waits anyway also waits for a master that says that it is stopping, or whose disk is full."""
+    return patience_s > RESTART_S and time.monotonic() < give_up_at
 
 
 def result_of(answer: http1.Answer | None, place: Place) -> Any:

@@ -159,7 +159,14 @@ def running_note(home: str) -> dict[str, Any] | None:
 
 
 def is_alive(pid: object) -> bool:
-    return isinstance(pid, int) and pid > 0 and os.path.exists(f"/proc/{pid}")
+    """Whether the process is there and has not ended, its remains waiting to be collected."""
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def is_outdated(home: str) -> bool:

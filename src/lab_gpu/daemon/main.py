@@ -44,6 +44,7 @@ from lab_gpu.service.recover import recover
 from lab_gpu.service.timers import Timers
 from lab_gpu.store.database import Database
 from lab_gpu.store.ledger import Ledger
+from lab_gpu.store.reader import Reader
 
 
 @dataclass(slots=True)
@@ -123,6 +124,8 @@ def _serve(ground: Ground) -> int:
         ledger.event(house.now, "master_started", pid=standing.pid, version=standing.version)
     loop = Loop(house, doors, ground.wake[0], _timers(house))
     house.end = loop.stop
+    house.read_rows = Reader(ground.database.connection).read
+    house.tell_doors = lambda: doors.send({"settings": _settings(ground, house)})
     callbacks, house.after_commit = house.after_commit, []
     for callback in callbacks:
         callback()

@@ -102,13 +102,6 @@ def command_line(pid: int) -> tuple[str, ...]:
     return tuple(part.decode("utf-8", "replace") for part in text.split(b"\0")[:-1])
 
 
-def owner(pid: int) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except _GONE:
-        return None
-
-
 def program(pid: int) -> str | None:
     try:
         return os.readlink(f"/proc/{pid}/exe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lab_gpu.core.documents import new_task_from_doc
@@ -25,6 +26,7 @@ def add_tasks(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     now = house.now
     environment = args.get("environment")
     environment_id = house.ledger.tasks.environment(environment) if environment is not None else None
+    tasks = _with_batches(house, tasks)
     ids = house.ledger.tasks.add(tasks, environment_id, house.projection.next_position, now)
     house.ledger.events(now, "submitted", ids, who.user)
     position = house.projection.next_position
@@ -37,6 +39,16 @@ def add_tasks(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     return answer | {"repeated": False}
 
 
+def _with_batches(house: House, tasks: Sequence[NewTask]) -> list[NewTask]:
+    """Tasks that were submitted together are known by the id of the first of them."""
+    first = house.ledger.tasks.next_id()
+    names: dict[int, int] = {}
+    for offset, task in enumerate(tasks):
+        if task.batch is not None:
+            names.setdefault(task.batch, first + offset)
+    return [replace(task, batch=names[task.batch]) if task.batch is not None else task for task in tasks]
+
+
 def _check(house: House, tasks: Sequence[NewTask]) -> dict[TaskId, TaskState]:
     """Refuses what no known node could ever hold, and dependencies that are not there. Answers their states."""
     problems: list[str] = []
@@ -47,7 +59,7 @@ def _check(house: House, tasks: Sequence[NewTask]) -> dict[TaskId, TaskState]:
         if task.request not in verdicts:
             verdicts[task.request] = impossible(task.request, house.book.nodes())
         if verdicts[task.request]:
-            problems.append(f"{prefix}{verdicts[task.request]}")
+            problems.append(f"{prefix}cannot submit: {verdicts[task.request]}")
         problems.extend(f"{prefix}{text}" for text in _bad_dependencies(house, tasks, number, states))
     if problems:
         raise Refused(

@@ -74,7 +74,11 @@ def why(house: House, args: Mapping[str, Any]) -> Answer:
     task = house.projection.tasks.get(TaskId(args["id"]))
     if task is None or task.state is not TaskState.QUEUED:
         return {}
-    refusal = _out_of_line(house, task) or explain_task(house, task)
+    refusal = _out_of_line(house, task)
+    if refusal is None and task.group is not None:
+        refusal = explain_task(house, task)
+    if refusal is None:
+        return _unplanned(house)
     place = house.projection.place_in_line(task)
     return {
         "code": refusal.code.value,
@@ -89,6 +93,19 @@ def why(house: House, args: Mapping[str, Any]) -> Answer:
         "position": place[0] if place else None,
         "of": place[1] if place else None,
     }
+
+
+def _unplanned(house: House) -> Answer:
+    """Its time has just come; the next pass says more."""
+    empty: Answer = {
+        "gpus": [],
+        "earliest_start": None,
+        "behind": None,
+        "advice": [],
+        "position": None,
+        "of": None,
+    }
+    return _next_pass(house) | empty
 
 
 def live(house: House) -> Answer:

@@ -54,6 +54,7 @@ def policy_reload(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     house.ledger.put_meta("policy", json.dumps(policy_to_doc(policy)))
     house.standing.policy_path = path
     use_policy(house, policy)
+    house.after_commit.append(house.tell_doors)
     house.ledger.event(house.now, "policy_reloaded", who=who.user, path=path, changed=differences)
     return {"policy": policy_to_doc(policy), "path": path, "changed": differences}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,8 @@ class House:
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     watch: Callable[[str, int, ProcessName], None] = lambda kind, ident, process: None
     end: Callable[[], None] = lambda: None
+    tell_doors: Callable[[], None] = lambda: None
+    read_rows: Callable[[str, Mapping[str, Any]], list[Any]] = lambda question, args: []
     read_policy: Callable[[str], object] = lambda path: None
     knows_zone: Callable[[str], bool] = lambda name: True
 

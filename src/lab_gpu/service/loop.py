@@ -146,6 +146,7 @@ class Loop:
             or awake.readings
             or house.changed
             or self._timers.is_due()
+            or (self._write_again_at is not None and self._write_again_at <= house.now)
             or any(order["op"] not in READS for order in awake.orders)
         )
 
@@ -162,11 +163,7 @@ class Loop:
                 points.reached("orders_committed")
         except Exception as error:
             self._undo(awake, error)
-            broken = Broken(f"cannot write to the database: {error}; free some disk space and send it again")
-            if not isinstance(error, sqlite3.Error):
-                broken = Broken(
-                    "cannot do that: an error of Lab-GPU's own, its log has the details; nothing was changed"
-                )
+            broken = _broken(error)
             return [(order["n"], broken) for order in awake.orders]
         self._write_again_at, self._mishaps = None, 0
         start_launched(house)
@@ -239,7 +236,7 @@ class Loop:
         """
         house = self._house
         traceback.print_exc(file=sys.stderr)
-        self._mishaps += not isinstance(error, sqlite3.Error)
+        self._mishaps += not isinstance(error, sqlite3.OperationalError)
         if self._mishaps > MISHAPS_MOST:
             raise error
         house.after_commit.clear()
@@ -290,6 +287,12 @@ class Loop:
             self._doors_full = self._doors.has_unsent
             wanted = select.EPOLLIN | (select.EPOLLOUT if self._doors_full else 0)
             self._poll.modify(self._doors.fileno(), wanted)
+
+
+def _broken(error: Exception) -> Broken:
+    if isinstance(error, sqlite3.OperationalError):
+        return Broken(f"cannot write to the database: {error}; free some disk space and send it again")
+    return Broken("cannot do that: an error of Lab-GPU's own, its log has the details; nothing was changed")
 
 
 def _frame(number: int, answer: Any) -> dict[str, Any]:

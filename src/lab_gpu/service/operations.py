@@ -11,7 +11,7 @@ from lab_gpu.service.house import Caller, House
 Args = Mapping[str, Any]
 Operation = Callable[[House, Caller, Args], Any]
 
-READS = frozenset({"reasons", "why", "live", "server", "preview", "lease", "leases"})
+READS = frozenset({"read", "reasons", "why", "live", "server", "preview", "lease", "leases"})
 
 OPERATIONS: dict[str, Operation] = {
     "add_tasks": admit.add_tasks,
@@ -20,6 +20,7 @@ OPERATIONS: dict[str, Operation] = {
     "preview": lambda house, who, args: planning.preview(house, args["tasks"]),
     "reasons": lambda house, who, args: answers.reasons(house, args),
     "why": lambda house, who, args: answers.why(house, args),
+    "read": lambda house, who, args: {"rows": house.read_rows(args["question"], args["args"])},
     "live": lambda house, who, args: answers.live(house),
     "server": lambda house, who, args: answers.server(house),
     "lease_ask": leasing.ask,

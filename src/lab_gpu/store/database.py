@@ -19,36 +19,25 @@ class Database:
     def __init__(self, path: str, exclusive: bool = False) -> None:
         self.path = path
         self.connection = _open(path, exclusive)
-        self.in_transaction = False
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All that is written inside becomes durable together, or not at all."""
-        self.begin()
+        self.connection.execute("begin immediate")
         try:
             yield self.connection
+            self.commit()
         except BaseException:
             self.rollback()
             raise
-        self.commit()
-
-    def begin(self) -> None:
-        """Opens a transaction unless one is open: writes that come together share one commit."""
-        if not self.in_transaction:
-            self.connection.execute("begin immediate")
-            self.in_transaction = True
 
     def commit(self) -> None:
-        if self.in_transaction:
-            self.connection.execute("commit")
-            self.in_transaction = False
+        self.connection.execute("commit")
 
     def rollback(self) -> None:
-        self.in_transaction = False
-        try:
+        """SQLite has rolled back by itself after some errors; then nothing is left to undo."""
+        if self.connection.in_transaction:
             self.connection.execute("rollback")
-        except sqlite3.Error:
-            pass  # SQLite has rolled back by itself after some errors; there is nothing left to undo
 
     def close(self) -> None:
         self.connection.close()

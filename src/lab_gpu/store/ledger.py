@@ -50,7 +50,7 @@ class Tasks:
         self, tasks: Sequence[NewTask], environment_id: int | None, position: int, now: float
     ) -> list[TaskId]:
         """One after another in line from `position`. Dependencies below zero name a task of this call."""
-        (first,) = self._db.execute(SQL["next_task_id"]).fetchone()
+        first = self.next_id()
         ids = [TaskId(first + offset) for offset in range(len(tasks))]
         rows = [
             _task_row(task, task_id, environment_id, position + offset, now)
@@ -65,6 +65,9 @@ class Tasks:
         if links:
             self._db.executemany(SQL["add_dependency"], links)
         return ids
+
+    def next_id(self) -> int:
+        return int(self._db.execute(SQL["next_task_id"]).fetchone()[0])
 
     def row(self, task: TaskId) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self._db.execute(SQL["task"], (task,)).fetchone()
@@ -185,6 +188,8 @@ class Attempts:
         self._db = connection
 
     def arm(self, row: Mapping[str, Any]) -> AttemptId:
+        """A row of before that is still `armed` is of a shell that was taken back while nothing could be written."""
+        self._db.execute(SQL["remove_armed_of"], (row["task_id"],))
         return self._add(row, "armed", None, None)
 
     def begin_outside(self, row: Mapping[str, Any], grant: Grant, now: float) -> AttemptId:

@@ -73,6 +73,8 @@ update attempt set state = 'ended', ending = ?, exit_code = ?, signal = ?, detai
   started_at = coalesce(started_at, ?) where id = ?;
 -- name: remove_attempt
 delete from attempt where id = ?;
+-- name: remove_armed_of
+delete from attempt where task_id = ? and state = 'armed';
 -- name: remove_armed
 delete from attempt where state = 'armed';
 -- name: armed_directories

@@ -34,9 +34,9 @@ def wait_for(what: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
 class AttemptScene:
     """`environment` is what orders are given where a test names none: as little as a shell needs."""
 
-    def __init__(self, engine: LocalEngine) -> None:
+    def __init__(self, engine: LocalEngine, place: str = "/tmp") -> None:
         self.engine = engine
-        self.home = tempfile.mkdtemp(prefix="lg-", dir="/tmp")
+        self.home = tempfile.mkdtemp(prefix="lg-", dir=place)
         self.environment: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": self.home}
         self.armed: list[Armed] = []
         self._started: set[ProcessName] = set()

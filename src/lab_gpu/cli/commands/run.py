@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
             f" queued: {task['reason']}" if task["state"] == "queued" and task.get("reason") else " submitted"
         )
         frame.say(f"task {number}{reason}{submission.limit_words(api, body)}; Ctrl-C leaves it running")
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else nohup or a shell ignores it for us
+    if (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    ):  # else nohup or a shell ignores it for us
         signal.signal(signal.SIGINT, first_interrupt)
     try:
         ended = follow(api, number)

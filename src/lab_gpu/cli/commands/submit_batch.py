@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             return submission.preview(args, api, bodies)
         answer = submission.add(api, bodies)
     except Refused as problem:
-        raise problem.__class__(str(problem), with_lines(problem.problems, lines, path)) from None
+        raise with_lines(problem, lines, path) from None
     if not (args.json and args.wait):
         _print(args, answer["tasks"])
     return _wait(args, api, answer["tasks"]) if args.wait else 0

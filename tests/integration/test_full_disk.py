@@ -1,0 +1,80 @@
+"""A disk that is full is an error where the person looks, and loses no accepted task (promise 8)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lab_gpu.core.errors import Broken
+from tests.support.masters import Master, a_home, wait_until
+
+
+@contextmanager
+def small_disk(master: Master) -> Iterator[None]:
+    """The home on a disk of a few MiB of its own."""
+    os.makedirs(master.home)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", master.home], check=True)
+    try:
+        yield
+    finally:
+        master.kill()
+        wait_until(
+            lambda: subprocess.run(["umount", master.home], capture_output=True).returncode == 0,
+            "the small disk can be taken away",
+        )
+
+
+def fill(home: str) -> str:
+    path = f"{home}/filler"
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+def test_a_full_disk_loses_nothing_and_says_so() -> None:
+    with a_home() as master, small_disk(master):
+        logs = f"{os.path.dirname(master.home)}/logs"
+        assert master.start()["ready"]
+        master.add_gpus(1)
+        running = master.submit("while [ ! -e go ]; do sleep 0.05; done", log_root=logs)
+        waiting = master.submit("true", log_root=logs)
+        master.wait_state(running, "running")
+        filler = fill(master.home)
+        with pytest.raises(Broken, match="disk"):
+            for _ in range(200):  # some fit into pages that are there already
+                master.submit("echo " + "x" * 2000)
+        os.unlink(filler)
+        open(f"{master.home}/go", "w").close()
+        ended = master.wait(running, waiting)
+        assert [task["state"] for task in ended] == ["completed", "completed"]
+        after = master.submit("true", log_root=logs)
+        assert master.wait(after)[0]["state"] == "completed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+def test_a_task_that_ends_on_a_full_disk_keeps_its_exit_code() -> None:
+    with a_home() as master, small_disk(master):
+        logs = f"{os.path.dirname(master.home)}/logs"
+        assert master.start()["ready"]
+        master.add_gpus(1)
+        go = f"{os.path.dirname(master.home)}/go"
+        task = master.submit(f"while [ ! -e {go} ]; do sleep 0.05; done; exit 7", log_root=logs)
+        master.wait_state(task, "running")
+        filler = fill(master.home)
+        open(go, "w").close()
+        wait_until(
+            lambda: "full" in master.log() or master.task(task)["state"] == "failed", "its end is seen"
+        )
+        os.unlink(filler)
+        (ended,) = master.wait(task)
+        assert (ended["state"], ended["exit_code"]) == ("failed", 7)

@@ -26,7 +26,7 @@ install: .venv/.installed
 	@echo "the commands are in .venv/bin"
 
 .venv/.made-at:
-	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	  echo "cannot install: $(PY) is missing or older than 3.10; name another one: make up PY=python3.11" >&2; exit 1; }
 	@$(PY) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "cannot make .venv: this Python has no venv; install the package python3-venv" >&2; exit 1; }
@@ -43,7 +43,8 @@ install: .venv/.installed
 	@touch $@
 
 down:
-	@if [ -x $(BIN)/lab-gpu ]; then $(BIN)/lab-gpu server stop || [ $$? -eq 3 ]; fi
+	@[ ! -x $(BIN)/lab-gpu ] || { $(BIN)/lab-gpu server stop && echo "running tasks go on; the next master finds them"; } \
+	  || [ $$? -eq 3 ]
 
 clean: down
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

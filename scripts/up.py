@@ -39,9 +39,7 @@ def reach_master() -> tuple[Api, bool]:
     try:
         return own_master(), False
     except NoMaster:
-        code = lab_gpu("server", "start")
-        if code:
-            sys.exit(code)
+        lab_gpu("server", "start")
         return own_master(), True
 
 
@@ -56,14 +54,18 @@ def declare_gpus(api: Api) -> None:
     if api.get("/api/v1/gpus")["nodes"]:
         return
     node = ("--name", "local", "--gpus", "2", "--vram", "24", "--gpu-type", "Virtual GPU")
-    code = lab_gpu("server", "add-node", *node)
-    if code:
-        sys.exit(code)
+    lab_gpu("server", "add-node", *node)
 
 
-def lab_gpu(*words: str) -> int:
+def lab_gpu(*words: str) -> None:
+    """A command as a person would type it. Its advice to declare a node is what comes next anyway."""
     command = [os.path.join(os.path.dirname(sys.executable), "lab-gpu"), *words]
-    return subprocess.run(command, stdout=sys.stderr).returncode
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    for line in done.stdout.splitlines():
+        if "add-node" not in line:
+            print(line, file=sys.stderr)
+    if done.returncode:
+        sys.exit(done.returncode)
 
 
 def sample_task(api: Api, run_anew: bool) -> dict[str, Any]:

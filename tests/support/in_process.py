@@ -98,6 +98,9 @@ class PretendEngine:
     def tree(self, *_: Any) -> tuple[ProcessName, ...]:
         return ()
 
+    def is_empty(self, uni_id: str) -> bool:
+        return True
+
     def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...]:
         return ()
 

@@ -16,7 +16,7 @@ from lab_gpu.core.plan import Planner
 from lab_gpu.core.policy import Policy
 from lab_gpu.core.snapshot import AskGroup, GroupKey, NodeView, Plan, Running, Snapshot
 
-FEWEST_STEPS, MOST_STEPS, WORK = 8, 2000, 20_000
+FEWEST_STEPS, MOST_STEPS, WORK = 8, 500, 10_000
 
 
 def earliest_start(

@@ -66,7 +66,9 @@ class GpuView:
     name: str
     total_mib: int
     foreign_mib: int = 0  # processes that are not ours, other masters' claims included
-    promised_mib: int = 0  # sum over our holders of max(promised, really used); a whole holder counts the total
+    promised_mib: int = (
+        0  # sum over our holders of max(promised, really used); a whole holder counts the total
+    )
     holders: int = 0  # live attempts and leases of ours on it
     taken_whole: bool = False  # a holder has the whole of it
     shareable: bool = True  # false in exclusive compute mode
@@ -210,5 +212,7 @@ class Plan:
     evictions: tuple[Eviction, ...] = ()
     refusals: Mapping[GroupKey, Refusal] = field(default_factory=dict)
     reservation: Reservation | None = None
-    next_in_line: tuple[tuple[str, int], ...] = ()  # who would start next when something ends, best guess first
+    next_in_line: tuple[
+        tuple[str, int], ...
+    ] = ()  # who would start next when something ends, best guess first
     due_at: float | None = None  # when time alone could change the answer (night begins or ends)

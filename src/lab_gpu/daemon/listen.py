@@ -17,6 +17,8 @@ BACKLOG = 512
 def listen_unix(home: str, uid: int, on_network: bool) -> tuple[socket.socket, str]:
     """0600 from its first instant; the home's lock is ours, so a socket that lies there is a dead master's."""
     path = socket_path(home, uid, on_network)
+    if os.path.lexists(socket_note_path(home)):
+        os.unlink(socket_note_path(home))
     if os.path.dirname(path) != home:
         _own_directory(os.path.dirname(path), uid)
         with open(socket_note_path(home), "w", encoding="utf-8") as note:

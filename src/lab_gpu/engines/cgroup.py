@@ -38,6 +38,10 @@ class Cgroups:
         text = proc.content(f"{self.path(uni_id)}/cgroup.procs", 1 << 20)
         return tuple(map(int, (text or b"").split()))
 
+    def is_empty(self, uni_id: str) -> bool:
+        """It is there and no process is in it; the dead that nobody has reaped do not count."""
+        return proc.content(f"{self.path(uni_id)}/cgroup.procs", 64) == b""
+
     def kill(self, uni_id: str) -> bool:
         """False where there is no such cgroup."""
         try:

@@ -30,6 +30,7 @@ class LocalEngine:
         self._census = Census()
         self._cgroups = cgroup.find()
         self._uni_ids: dict[int, str] = {}  # by run.sh's pid, until it is reaped
+        self._joined: set[str] = set()  # whose shell was seen in its cgroup: they can be told empty
         self._late: set[int] = set()  # process groups of revoked attempts that had not ended at once
         self._subreaper = subreaper.become_subreaper()
 
@@ -99,6 +100,8 @@ class LocalEngine:
             if not os.path.exists(order.log_path):
                 _make_log(order)  # the folder was cleared while the shell waited
             _write_all(armed.pipe, scripts.start_line(line))
+            if self._cgroups and self._cgroups.pids(order.uni_id):
+                self._joined.add(order.uni_id)
         except BrokenPipeError:
             raise LaunchFailed(
                 f"cannot start task {order.task}: its shell ended while it waited; look at {order.log_path} "
@@ -132,6 +135,7 @@ class LocalEngine:
         subreaper.reap_group(process.pid)
         uni_id = self._uni_ids.pop(process.pid, None)
         if self._cgroups and uni_id is not None:
+            self._joined.discard(uni_id)
             self._cgroups.remove(uni_id)
 
     def exit_record(self, directory: str) -> ExitRecord | None:
@@ -184,6 +188,9 @@ class LocalEngine:
             members.update(stat.name for stat in inside if stat is not None and not stat.dead)
         found = (name for name in members if name != runner and name.pid != os.getpid())
         return tuple(sorted((name for name in found if not _is_runner(name)), key=_by_age))
+
+    def is_empty(self, uni_id: str) -> bool:
+        return uni_id in self._joined and self._cgroups is not None and self._cgroups.is_empty(uni_id)
 
     def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...] | None:
         mine = subreaper.children() if self._subreaper else None

@@ -137,9 +137,20 @@ class Launcher:
         os.rename(path, new)
         if before is None or not number:
             return None
+        _point_link(before["directory"], new)
         attempt = AttemptId(before["id"])
         self._ledger.attempts.move_log(attempt, new)
         return attempt, path, new
+
+
+def _point_link(directory: str, log_path: str) -> None:
+    """The attempt's `tmux.log` follows its log to the new name."""
+    link = os.path.join(directory, "tmux.log")
+    try:
+        os.unlink(link)
+        os.symlink(log_path, link)
+    except OSError:
+        pass  # the folder was cleared away; the ledger knows where the log is
 
 
 def gpu_line(

@@ -60,6 +60,9 @@ class Engine(Protocol):
     def tree(self, uni_id: str, runner: ProcessName | None, session: int | None) -> tuple[ProcessName, ...]:
         """Every living process of the attempt but run.sh: its session, children, and carriers of its uni_id."""
 
+    def is_empty(self, uni_id: str) -> bool:
+        """Whether the kernel vouches that nothing of the attempt lives; false where it cannot tell."""
+
     def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...] | None:
         """Children we were given by the death of their parents and do not know; None where the kernel cannot tell."""
 

@@ -48,6 +48,8 @@ def runner_ended(house: House, task_id: TaskId) -> None:
 
 def _left_behind(house: House, live: Live) -> tuple[ProcessName, ...]:
     """What outlives the shell. The kernel tells at once where no stray is; else all of /proc is looked through."""
+    if house.engine.is_empty(live.uni_id):
+        return ()
     strays = None if live.adopted else house.engine.strays(list(house.known_children()))
     if strays == ():
         return ()

@@ -65,12 +65,19 @@ def go_on(house: House, live: Live) -> None:
 
 
 def sweep(house: House, live: Live, tree: tuple[ProcessName, ...]) -> None:
-    """SIGTERM, a short wait, SIGKILL: what its owner's shell did not wait for gets no more time than that."""
+    """What outlives the shell. Of a task that was told to stop it keeps the time it was given; else it gets a moment."""
     now = house.now
-    stop = Stop(live.sweep_began_at or now, 0.0, SWEEP_TERM_S)
-    step = next_step(stop, live.swept, False, now)
-    _send(house, live, step, tree)
-    live.swept = after(live.swept, step, now)
+    if live.stop_began_at is not None:
+        stop, sent = _terms(house, live), live.sent
+    else:
+        stop, sent = Stop(live.sweep_began_at or now, 0.0, SWEEP_TERM_S), live.swept
+    catchers = house.engine.catchers(tree, SIGUSR1) if sent.term_at is None and stop.soft_timeout_s else ()
+    step = next_step(stop, sent, bool(catchers), now)
+    _send(house, live, step, catchers if step.aim is Aim.CATCHERS else tree)
+    if live.stop_began_at is not None:
+        live.sent = after(sent, step, now)
+    else:
+        live.swept = after(sent, step, now)
     live.stop_due = step.look_at
 
 

@@ -82,7 +82,7 @@ select id, directory, log_path from attempt where state = 'armed';
 -- name: move_log
 update attempt set log_path = ? where id = ?;
 -- name: newest_log
-select id, number, log_path from attempt where task_id = ? and log_path <> '' and started_at is not null
+select id, number, log_path, directory from attempt where task_id = ? and log_path <> '' and started_at is not null
 order by number desc limit 1;
 -- name: attempt_boot
 select boot_id from attempt where id = ?;

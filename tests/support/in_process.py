@@ -98,6 +98,10 @@ class PretendEngine:
     def tree(self, *_: Any) -> tuple[ProcessName, ...]:
         return ()
 
+    def confirm(self, uni_id: str) -> None: ...
+
+    def close_report(self, directory: str) -> None: ...
+
     def is_empty(self, uni_id: str) -> bool:
         return True
 

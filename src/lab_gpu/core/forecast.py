@@ -16,7 +16,7 @@ from lab_gpu.core.plan import Planner
 from lab_gpu.core.policy import Policy
 from lab_gpu.core.snapshot import AskGroup, GroupKey, NodeView, Plan, Running, Snapshot
 
-FEWEST_STEPS, MOST_STEPS, WORK = 8, 500, 10_000
+FEWEST_STEPS, MOST_STEPS, WORK = 8, 300, 4_000
 
 
 def earliest_start(
@@ -53,6 +53,7 @@ class _Play:
             if not (release := release_of(holder, self.now, policy)).unknown
         ]
         self._opens_at = self._settled_at()
+        self._quiet_steps = 0
         heapify(self._ends)
 
     def _settled_at(self) -> float | None:
@@ -93,9 +94,13 @@ class _Play:
             heappush(self._ends, (holder.ends_at, holder.kind, holder.id))
 
     def pass_time(self, due_at: float | None) -> bool:
-        """On to the next instant at which anything changes; false where there is none."""
+        """On to the next instant at which anything changes; false where there is none.
+
+        Once nobody is left to end, one day and one night show all that time alone can do.
+        """
         times = [at for at in (due_at, self._opens_at, self._ends[0][0] if self._ends else None) if at]
-        if not times:
+        self._quiet_steps = 0 if self._ends else self._quiet_steps + 1
+        if not times or self._quiet_steps > 3:
             return False
         self.now = min(times)
         if self._opens_at is not None and self._opens_at <= self.now:

@@ -87,7 +87,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """`max_retries` None is unlimited. After every `before_backoff` failures in a row it waits `backoff_s`, else `pause_s`."""
+    """`max_retries` None is unlimited. After every `before_backoff` failures it waits `backoff_s`, else `pause_s`."""
 
     max_retries: int | None = 0
     pause_s: float = 2.0

@@ -260,11 +260,14 @@ class _Pass:
         self.placements.append(
             Placement(key.kind, turn[3], grant, backfilled=bool(grant.gpus) and self.reservation is not None)
         )
-        if key.room_key is not None and key.room_key in self.rooms:
-            self.rooms[key.room_key] -= 1
+        self._use_room(key)
         if grant.gpus:
             ends_at = None if key.expected_s is None else self.now + key.expected_s
             self.world.hold(Running(key.kind, turn[3], key.owner, key.priority, grant, ends_at))
+
+    def _use_room(self, key: GroupKey) -> None:
+        if key.room_key is not None and key.room_key in self.rooms:
+            self.rooms[key.room_key] -= 1
 
     # --- waiting -------------------------------------------------------------------------------
 
@@ -286,6 +289,7 @@ class _Pass:
             asking.key.kind, turn[3], grant, at=None if wait.unknown_count else wait.at
         )
         self.guard = Guard(self.world, self.world.views[node.name], wait)
+        self._use_room(asking.key)  # nor may the rest of its array take its place there
 
     def _is_about_to_start(self, wait: Wait) -> bool:
         """Only a reading, or memory not yet back, keeps it: nobody has to go for that."""

@@ -168,8 +168,11 @@ READING_LIMITS = {"used_mib": None, "utilization": 100, "temperature_c": 200}
 NodeReadings = Mapping[str, Mapping[str, float]]  # by the GPU's index, as text
 
 
+VIRTUAL_PREFIX = "virtual-"
+
+
 def virtual_uuid(node: str, index: int) -> GpuUuid:
-    return GpuUuid(f"virtual-{node}-{index}")
+    return GpuUuid(f"{VIRTUAL_PREFIX}{node}-{index}")
 
 
 def virtual_facts(

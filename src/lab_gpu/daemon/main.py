@@ -135,6 +135,7 @@ def _serve(ground: Ground) -> int:
     _announce(ground, house, found)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # a collection in the middle of a hand-off would be felt
     try:
         loop.run()
     finally:

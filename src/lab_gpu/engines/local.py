@@ -15,7 +15,7 @@ from lab_gpu.core.model import ProcessName
 from lab_gpu.engines import cgroup, proc, subreaper
 from lab_gpu.engines.census import UNI_ID, Census
 from lab_gpu.engines.spawn import find_bash, spawn
-from lab_gpu.runner import scripts
+from lab_gpu.runner import report, scripts
 
 RECORD_LIMIT_BYTES = 4096
 REVOKE_PATIENCE_MS = 200
@@ -62,6 +62,9 @@ class LocalEngine:
         command = scripts.command_text(order, bash, self.boot_id, group)
         _write_new(f"{order.directory}/{scripts.COMMAND_NAME}", command)
         _write_new(run_path, scripts.run_text(order, bash))
+        _write_new(
+            f"{order.directory}/{scripts.EXIT_NAME}", b""
+        )  # its place on the disk, before a GPU waits for it
         os.symlink(order.log_path, f"{order.directory}/{scripts.LOG_LINK_NAME}")
         reading, writing = os.pipe()
         try:
@@ -100,8 +103,6 @@ class LocalEngine:
             if not os.path.exists(order.log_path):
                 _make_log(order)  # the folder was cleared while the shell waited
             _write_all(armed.pipe, scripts.start_line(line))
-            if self._cgroups and self._cgroups.pids(order.uni_id):
-                self._joined.add(order.uni_id)
         except BrokenPipeError:
             raise LaunchFailed(
                 f"cannot start task {order.task}: its shell ended while it waited; look at {order.log_path} "
@@ -141,6 +142,19 @@ class LocalEngine:
     def exit_record(self, directory: str) -> ExitRecord | None:
         record = scripts.parse_record(_file(directory, scripts.EXIT_NAME))
         return record or scripts.parse_record_in_begun(_file(directory, scripts.BEGUN_NAME))
+
+    def close_report(self, directory: str) -> None:
+        """Adds the last section to the environment report, where the attempt left a record."""
+        record = self.exit_record(directory)
+        path = f"{directory}/{report.REPORT_NAME}"
+        so_far = _file(directory, report.REPORT_NAME).decode("utf-8", "replace")
+        if record is None or report.EXIT_HEADING in so_far:
+            return
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(report.exit_text(record.code, record.at, so_far))
+        except OSError:
+            pass  # a full disk: the report is a courtesy
 
     def begun(self, directory: str) -> Begun | None:
         return scripts.parse_begun(_file(directory, scripts.BEGUN_NAME))
@@ -188,6 +202,10 @@ class LocalEngine:
             members.update(stat.name for stat in inside if stat is not None and not stat.dead)
         found = (name for name in members if name != runner and name.pid != os.getpid())
         return tuple(sorted((name for name in found if not _is_runner(name)), key=_by_age))
+
+    def confirm(self, uni_id: str) -> None:
+        if self._cgroups and self._cgroups.pids(uni_id):
+            self._joined.add(uni_id)
 
     def is_empty(self, uni_id: str) -> bool:
         return uni_id in self._joined and self._cgroups is not None and self._cgroups.is_empty(uni_id)

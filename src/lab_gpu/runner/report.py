@@ -1,10 +1,11 @@
-"""The environment report of an attempt: shell lines that append it to a file, with builtins only.
+"""The environment report of an attempt, in three sections, each with what is known then.
 
-Three sections, each with what is known then: before the command's shell, before the command, after it.
+The two before the command are shell lines, builtins only; the one after it is text, added when the end is settled.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from shlex import quote
 
 REPORT_NAME = "environment.txt"
@@ -35,15 +36,15 @@ def start_section(path: str) -> str:
     )
 
 
-def exit_section(path: str) -> str:
-    """Reads the shell variable `code`."""
-    return _appended(
-        path,
-        f"builtin printf '%s\\n' '{EXIT_HEADING}'",
-        _TIMESTAMP,
-        r"""builtin printf 'Exit code: %s\nPATH: %s\n' "$code" "$PATH" """.rstrip(),
-        _found("python -> ", "python"),
-    )
+def exit_text(code: int, at: float, so_far: str) -> str:
+    """The last section, made by whoever settles the attempt: no GPU waits for it. PATH is as the first one found it."""
+    when = datetime.fromtimestamp(at).astimezone()
+    lines = [EXIT_HEADING, f"Timestamp: {when:%Y-%m-%dT%H:%M:%S%z}", f"Exit code: {code}"]
+    for label, shown in (("PATH: ", "PATH: "), ("Python on PATH: ", "python -> ")):
+        found = next((line for line in so_far.splitlines() if line.startswith(label)), None)
+        if found:
+            lines.append(shown + found.removeprefix(label))
+    return "\n".join(lines) + "\n"
 
 
 def _found(label: str, program: str) -> str:

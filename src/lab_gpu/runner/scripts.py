@@ -88,7 +88,6 @@ if [[ $first == [0-9]* ]]; then
   {_clock("now")}
   builtin printf '%s\\n%s end\\n' "$code" "$now" >{EXIT_NAME} ||
     builtin printf '%s\\n%s end\\n' "$code" "$now" >>{BEGUN_NAME}  # a full disk has room in a block it gave
-  {_indented(report.exit_section(report.REPORT_NAME))}
 fi
 exit "$code"
 """

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 
 from lab_gpu.core.ids import GpuUuid, NodeName
 from lab_gpu.core.model import DeclaredNode, Grant, ProcessName
-from lab_gpu.core.readings import ForeignUse, foreign_use, really_used, virtual_facts
+from lab_gpu.core.readings import VIRTUAL_PREFIX, ForeignUse, foreign_use, really_used, virtual_facts
 from lab_gpu.core.snapshot import GpuFacts, GpuView, HostFacts, NodeView, Running
 from lab_gpu.service.ports import OthersClaim
 
 UNRELEASED_SLACK_MIB = 256
+NOBODY = ForeignUse()
 
 
 @dataclass(slots=True)
@@ -220,7 +221,9 @@ class GpuBook:
         return self._views
 
     def facts_of(self, name: NodeName) -> tuple[GpuFacts, ...]:
-        self.nodes()
+        """As of the last view: which GPUs there are does not change with a promise."""
+        if name not in self._facts_of:
+            self.nodes()
         return self._facts_of.get(name, ())
 
     def node_of(self, uuid: GpuUuid) -> NodeName | None:
@@ -285,14 +288,7 @@ class GpuBook:
     def _gpu_view(self, node: NodeName, gpu: GpuFacts) -> GpuView:
         holders = self._on_gpu.get(gpu.uuid, {}).values()
         promised = sum(holder.promised_mib(gpu) for holder in holders)
-        foreign = foreign_use(
-            gpu,
-            {holder.uni_id for holder in holders if holder.uni_id},
-            {name for holder in holders for name in _names(holder)},
-            promised,
-            [each for each in self.others if each.claim.gpu == gpu.uuid],
-        )
-        self.foreign[gpu.uuid] = foreign
+        foreign = self._foreign(gpu, holders, promised)
         own_mib = sum(max(holder.promised_mib(gpu), holder.used_mib.get(gpu.uuid, 0)) for holder in holders)
         return GpuView(
             uuid=gpu.uuid,
@@ -309,7 +305,20 @@ class GpuBook:
             utilization=gpu.utilization,
             closed=self._why_closed(node, gpu),
             foreign_note=foreign.note,
+            settling=gpu.uuid in self.unreleased and not gpu.problem and (node, gpu.uuid) not in self.closed,
         )
+
+    def _foreign(self, gpu: GpuFacts, holders: Iterable[Holder], promised_mib: int) -> ForeignUse:
+        if gpu.uuid.startswith(VIRTUAL_PREFIX):
+            return NOBODY
+        found = self.foreign[gpu.uuid] = foreign_use(
+            gpu,
+            {holder.uni_id for holder in holders if holder.uni_id},
+            {name for holder in holders for name in _names(holder)},
+            promised_mib,
+            [each for each in self.others if each.claim.gpu == gpu.uuid],
+        )
+        return found
 
     def _why_closed(self, node: NodeName, gpu: GpuFacts) -> str | None:
         closed = self.closed.get((node, gpu.uuid))

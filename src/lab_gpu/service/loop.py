@@ -82,6 +82,7 @@ class Loop:
 
     def run(self) -> None:
         self.attach_doors()
+        self._turn(Awake())  # what recovery found is planned now: nobody else may wake us for long
         while not self._stopping:
             self._turn(self._sleep())
         self._house.launcher.revoke_all(write=False)

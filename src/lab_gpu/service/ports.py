@@ -60,6 +60,12 @@ class Engine(Protocol):
     def tree(self, uni_id: str, runner: ProcessName | None, session: int | None) -> tuple[ProcessName, ...]:
         """Every living process of the attempt but run.sh: its session, children, and carriers of its uni_id."""
 
+    def confirm(self, uni_id: str) -> None:
+        """Right after a start: look whether the kernel keeps the attempt together, so that `is_empty` can tell."""
+
+    def close_report(self, directory: str) -> None:
+        """Adds to the environment report how the attempt ended."""
+
     def is_empty(self, uni_id: str) -> bool:
         """Whether the kernel vouches that nothing of the attempt lives; false where it cannot tell."""
 

@@ -125,11 +125,17 @@ def settle(house: House, live: Live, facts: Facts) -> None:
     holder = house.book.let_go("task", live.task, now=now)
     if holder and house.book.is_real(holder.grant):
         house.observer.want()
-    if live.runner:
-        house.engine.reap(live.runner)
+    house.after_commit.append(lambda: _clear_up(house, live))
     points.reached("end_written")
     _follow(house, task, _verdict(house, task, live, facts, ending, detail), facts.code, live.number, ending)
     house.changed = True
+
+
+def _clear_up(house: House, live: Live) -> None:
+    """After the commit and the next one's start: nobody waits for this."""
+    if live.runner:
+        house.engine.reap(live.runner)
+    house.engine.close_report(live.directory)
 
 
 def _detail(live: Live, task: OpenTask, facts: Facts, ending: Ending) -> str:
@@ -145,8 +151,7 @@ def _detail(live: Live, task: OpenTask, facts: Facts, ending: Ending) -> str:
 def _verdict(
     house: House, task: OpenTask, live: Live, facts: Facts, ending: Ending, detail: str
 ) -> tuple[Verdict, tuple[int, int, int]]:
-    row = house.ledger.tasks.row(task.id)
-    assert row is not None
+    row = house.ledger.tasks.standing(task.id)
     standing = Standing(
         request=request_from_doc(json.loads(row["request"])),
         rule=live.spec.retry,
@@ -256,8 +261,7 @@ def launch_failed(house: House, task: OpenTask, sentence: str) -> None:
     house.ledger.attempts.end(attempt, Ending.LAUNCH_FAILED, None, sentence, now)
     house.ledger.tasks.launch(task.id, number, now)
     house.projection.started(task, number)
-    row = house.ledger.tasks.row(task.id)
-    assert row is not None
+    row = house.ledger.tasks.standing(task.id)
     facts = Facts(began=False, launch_error=sentence)
     standing = Standing(
         request=task.request,

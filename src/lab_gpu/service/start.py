@@ -16,22 +16,27 @@ def start_launched(house: House) -> None:
     if not house.to_start:
         return
     points.reached("launch_committed")
-    real = False
     for live, ready in house.to_start:
         facts = {gpu.uuid: gpu for gpu in house.book.facts_of(live.grant.node)}
         line = gpu_line(live.grant, facts, house.policy, real_beside=house.book.has_real)
-        real = real or house.book.is_real(live.grant)
         try:
             house.launcher.go(ready, line)
         except LaunchFailed as failure:
             live.launch_problem = str(failure)
+    points.reached("told")
+    _look_after(house)
+    house.to_start.clear()
+
+
+def _look_after(house: House) -> None:
+    """What need not come before the start: from now on their end wakes us, and other masters know their pids."""
+    for live, _ in house.to_start:
+        house.engine.confirm(live.uni_id)
         if live.runner:
             house.watch("attempt", live.task, live.runner)
         house.begun.append(live)
-    points.reached("told")
-    house.to_start.clear()
-    if real:
-        house.claims.publish(current_claims(house))  # with the pids that now hold them
+    if any(house.book.is_real(live.grant) for live, _ in house.to_start):
+        house.claims.publish(current_claims(house))
 
 
 def begin_launched(house: House) -> None:

@@ -73,6 +73,11 @@ class Tasks:
         row: sqlite3.Row | None = self._db.execute(SQL["task"], (task,)).fetchone()
         return row
 
+    def standing(self, task: TaskId) -> sqlite3.Row:
+        """What it asks for now, and what it has spent of its tries."""
+        row: sqlite3.Row = self._db.execute(SQL["task_standing"], (task,)).fetchone()
+        return row
+
     def state(self, task: TaskId) -> TaskState | None:
         row = self._db.execute(SQL["task_state"], (task,)).fetchone()
         return TaskState(row[0]) if row else None

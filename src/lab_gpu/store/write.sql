@@ -19,6 +19,8 @@ select coalesce(max(position), 0) + 1 from task where state in ('queued', 'runni
 insert or replace into dependency (task_id, on_task_id, kind) values (?, ?, ?);
 -- name: task
 select * from task where id = ?;
+-- name: task_standing
+select request, failures, losses, refused_launches from task where id = ?;
 -- name: task_state
 select state from task where id = ?;
 -- name: open_tasks

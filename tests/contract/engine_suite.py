@@ -148,7 +148,7 @@ class EngineSuite:
         wait_for(lambda: not scene.engine.alive(armed.process))
         assert all(scene.engine.alive(other.process) for other in (*others, running))
         assert not os.path.exists(f"{armed.order.directory}/begun")
-        assert not os.path.exists(f"{armed.order.directory}/exit_code")
+        assert scene.engine.exit_record(armed.order.directory) is None
         assert not Path(scene.home, "ran").exists()
 
     # -- found again

@@ -324,6 +324,7 @@ def test_the_environment_report(scene: AttemptScene):
     root = fake_conda(scene.home)
     armed = scene.start("exit 5", activation=Activation("conda", f"{root}/envs/torch"))
     scene.end(armed)
+    scene.engine.close_report(armed.order.directory)
     report = Path(armed.order.directory, "environment.txt").read_text()
     headings = [line for line in report.splitlines() if line.startswith("=====")]
     assert headings == [
@@ -351,6 +352,7 @@ def test_nothing_but_the_command_is_started(scene: AttemptScene):
 
 def test_a_record_finds_room_where_a_file_cannot_be_made(scene: AttemptScene):
     blocked = scene.arm("true")
+    os.unlink(f"{blocked.order.directory}/exit_code")
     os.mkdir(f"{blocked.order.directory}/exit_code")
     scene.go(blocked)
     assert scene.end(blocked) == 0

@@ -50,18 +50,19 @@ class LifeOfAMaster(RuleBasedStateMachine):
         priority=st.sampled_from([-100, 0, 100]),
         queue=st.sampled_from([None, None, "a", "b"]),
         retries=st.integers(0, 2),
-        batch=st.sampled_from([None, None, 7]),
+        copies=st.sampled_from([1, 1, 3]),
         never_twice=st.booleans(),
         data=st.data(),
     )
-    def submit(self, data: Any, retries: int, never_twice: bool, batch: int | None, **fields: Any) -> None:
+    def submit(self, data: Any, retries: int, never_twice: bool, copies: int, **fields: Any) -> None:
         after: tuple[Dependency, ...] = ()
         if self.acknowledged and data.draw(st.booleans()):
             on = data.draw(st.sampled_from(sorted(self.acknowledged)))
             after = (Dependency(TaskId(on), data.draw(st.sampled_from(list(After)))),)
         spec = TaskSpec(retry=RetryRule(max_retries=retries, pause_s=3), never_twice=never_twice)
-        task = a_task(spec=spec, after=after, batch=batch, batch_limit=1 if batch else None, **fields)
-        self.acknowledged.update(self.pretend.submit(task))
+        array = {"batch": 7, "batch_limit": 1} if copies > 1 else {}
+        task = a_task(spec=spec, after=after, **array, **fields)
+        self.acknowledged.update(self.pretend.submit(*[task] * copies))
 
     @rule()
     def turn(self) -> None:
@@ -151,8 +152,8 @@ class LifeOfAMaster(RuleBasedStateMachine):
         tasks = self.pretend.house.projection.tasks.values()
         busy = [task.queue for task in tasks if task.state is TaskState.RUNNING and task.queue]
         assert len(busy) == len(set(busy))
-        limited = [task for task in tasks if task.state is TaskState.RUNNING and task.batch]
-        assert len(limited) <= 1
+        limited = [task.batch for task in tasks if task.state is TaskState.RUNNING and task.batch]
+        assert len(limited) == len(set(limited)), "an array runs more at once than its %1 allows"
 
     @invariant()
     def everything_that_waits_can_say_why(self) -> None:
@@ -165,7 +166,7 @@ class LifeOfAMaster(RuleBasedStateMachine):
 
 
 LifeOfAMaster.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=60,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

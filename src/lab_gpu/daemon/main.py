@@ -125,6 +125,7 @@ def _serve(ground: Ground) -> int:
     loop = Loop(house, doors, ground.wake[0], _timers(house))
     house.end = loop.stop
     house.read_rows = Reader(ground.database.connection).read
+    house.doors_pid = lambda: doors.pid
     house.tell_doors = lambda: doors.send({"settings": _settings(ground, house)})
     callbacks, house.after_commit = house.after_commit, []
     for callback in callbacks:

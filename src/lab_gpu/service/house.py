@@ -104,6 +104,7 @@ class House:
     after_commit: list[Callable[[], None]] = field(default_factory=list)
     watch: Callable[[str, int, ProcessName], None] = lambda kind, ident, process: None
     end: Callable[[], None] = lambda: None
+    doors_pid: Callable[[], int] = lambda: 0
     tell_doors: Callable[[], None] = lambda: None
     read_rows: Callable[[str, Mapping[str, Any]], list[Any]] = lambda question, args: []
     read_policy: Callable[[str], object] = lambda path: None
@@ -120,7 +121,8 @@ class House:
         return next((live for live in self.live.values() if live.id == attempt), None)
 
     def known_children(self) -> Iterable[int]:
-        """Processes of ours that are no strays: runners of live attempts, and shells that wait."""
+        """Processes of ours that are no strays: the doors, runners of live attempts, and shells that wait."""
+        yield self.doors_pid()
         yield from self.launcher.armed_pids()
         for live in self.live.values():
             if live.runner:

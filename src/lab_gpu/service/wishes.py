@@ -155,7 +155,8 @@ def retry(house: House, who: Caller, task_id: TaskId, args: Mapping[str, Any]) -
         raise TooLate(f"cannot retry task {task_id}: it is running; cancel it first")
     else:
         task.not_before = None
-        requeue_row(house, task, (None, None))
+        task.reason = task.reason if task.held else (None, None)
+        requeue_row(house, task, task.reason)
         house.ledger.event(house.now, "retried", task_id, who=who.user)
         house.changed |= house.projection.regroup(task)
 

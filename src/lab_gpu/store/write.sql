@@ -78,9 +78,10 @@ delete from attempt where id = ?;
 -- name: remove_armed_of
 delete from attempt where task_id = ? and state = 'armed';
 -- name: remove_armed
-delete from attempt where state = 'armed';
+-- state <> 'ended' is what the index of live attempts is for: without it every attempt there ever was is read
+delete from attempt where state = 'armed' and state <> 'ended';
 -- name: armed_directories
-select id, directory, log_path from attempt where state = 'armed';
+select id, directory, log_path from attempt where state = 'armed' and state <> 'ended';
 -- name: move_log
 update attempt set log_path = ? where id = ?;
 -- name: newest_log
@@ -89,7 +90,7 @@ order by number desc limit 1;
 -- name: attempt_boot
 select boot_id from attempt where id = ?;
 -- name: live_attempts
-select * from attempt where state not in ('ended', 'armed') order by id;
+select * from attempt where state <> 'ended' and state <> 'armed' order by id;
 
 -- name: add_lease
 insert into lease (owner, uid, name, state, request, priority, pid, pid_started, boot_id, asked_at, expires_at)

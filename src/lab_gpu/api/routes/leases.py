@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 
 from lab_gpu.api.front import Front, Json, caller_of, front_of
-from lab_gpu.api.live import LONGEST_WAIT_S, ClientGone
+from lab_gpu.api.live import LONGEST_WAIT_S, ClientGone, Patience
 from lab_gpu.api.processes import start_of
 from lab_gpu.core.errors import Refused
 from lab_gpu.service.changes import lease_request_doc
@@ -33,13 +33,14 @@ async def ask(request: Request, body: wire.LeaseBody) -> Json:
         "inside_uni_id": body.inside_uni_id,
         **_life(caller, body.ttl_s),
     }
-    lease = await front.act(caller, "lease_ask", args)
-    try:
-        lease = await _granted(request, lease, body.wait_s)
-    except ClientGone:
-        # Whoever asked never learned its number, so nobody else could give it back.
-        await front.act(caller, "lease_release", {"id": lease["id"]})
-        raise
+    async with front.live.patience(request, body.wait_s) as patience:
+        lease = await front.act(caller, "lease_ask", args)
+        try:
+            lease = await _granted(request, lease, patience)
+        except ClientGone:
+            # Whoever asked never learned its number, so nobody else could give it back.
+            await front.act(caller, "lease_release", {"id": lease["id"]})
+            raise
     return Json(with_iso_moments(lease), 201)
 
 
@@ -52,12 +53,14 @@ def _life(caller: Caller, ttl_s: float | None) -> dict[str, Any]:
     return {"pid": caller.pid, "pid_started": started, "ttl_s": None}
 
 
-async def _granted(request: Request, lease: dict[str, Any], wait_s: float) -> dict[str, Any]:
-    """The lease once it no longer waits, or as it stands when the time is up."""
+async def _granted(request: Request, lease: dict[str, Any], patience: Patience) -> dict[str, Any]:
+    """The lease once it no longer waits, or as it stands when the time is up.
+
+    `patience` is older than `lease`: a push that came with the answer is then not missed.
+    """
     front: Front = front_of(request)
-    async with front.live.patience(request, wait_s) as patience:
-        while lease["state"] == "waiting" and await patience.more():
-            lease = await front.loop.ask(caller_of(request), "lease", {"id": lease["id"]})
+    while lease["state"] == "waiting" and await patience.more():
+        lease = await front.loop.ask(caller_of(request), "lease", {"id": lease["id"]})
     return lease
 
 
@@ -72,8 +75,9 @@ async def one(
     request: Request, id: LeasePath, wait_s: Annotated[float, Query(ge=0, le=LONGEST_WAIT_S)] = 0
 ) -> Json:
     """One lease; `wait_s` waits for it to be granted."""
-    lease = await front_of(request).loop.ask(caller_of(request), "lease", {"id": id})
-    return Json(with_iso_moments(await _granted(request, lease, wait_s)))
+    async with front_of(request).live.patience(request, wait_s) as patience:
+        lease = await front_of(request).loop.ask(caller_of(request), "lease", {"id": id})
+        return Json(with_iso_moments(await _granted(request, lease, patience)))
 
 
 @router.delete("/{id}", responses={200: {"model": wire.Lease}})

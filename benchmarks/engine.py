@@ -1,21 +1,19 @@
 """What the hand itself costs: arm, line to `begun`, end to record, and the processor time of a whole attempt.
 
-`python benchmarks/engine.py [--attempts N] [--place DIR]`; baselines: one bash that runs another one, and the
-plain making of an attempt's files (ext4 is slow at it for minutes after many were deleted).
+Baselines: one bash that runs another one, and the plain making of an attempt's files (ext4 is slow at it for
+minutes after many were deleted).
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
-from figures import Figure, at_most, median, p99
+from figures import Figure, at_most, main, median, p99
 from lab_gpu.core.attempts import Armed
 from lab_gpu.engines.local import LocalEngine
 from lab_gpu.testing.attempts import NO_GPUS, AttemptScene
@@ -143,17 +141,11 @@ def measured(count: int, place: str) -> list[Figure]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--attempts", type=int, default=200)
-    parser.add_argument("--place", default="/tmp", help="a folder of the file system to measure on")
-    asked = parser.parse_args()
-    figures = measured(asked.attempts, asked.place)
-    for figure in figures:
-        beside = f"  beside {figure.baseline:.2f}" if figure.baseline is not None else ""
-        print(f"{figure.name:42} {figure.value:8.2f} {figure.unit:4}{beside} {figure.must}")
-    return 0 if all(figure.within is not False for figure in figures) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(
+        "engine",
+        __doc__,
+        lambda asked: measured(asked.attempts, asked.place),
+        attempts=(200, "attempts"),
+        place=("/tmp", "a folder of the file system to measure on"),
+    )

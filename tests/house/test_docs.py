@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fastapi.routing import APIRoute
 
+from lab_gpu.api.app import _ROUTERS
 from lab_gpu.cli.frame import Parser, parse_words
 from lab_gpu.cli.main import COMMANDS, command_parser
 from lab_gpu.core.errors import BY_SLUG, LabGpuError, Refused
@@ -32,6 +34,28 @@ def test_every_link_leads_to_a_file() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def test_every_file_that_is_named_exists() -> None:
+    """`tests/…`, `benchmarks/…`, `src/…` and the like, wherever a page writes them."""
+    named = re.compile(r"`((?:tests|benchmarks|examples|scripts|src|store|core|api|cli|wire|docs)/[\w./-]*)`")
+    roots = (ROOT, ROOT / "src" / "lab_gpu")
+    missing = [
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        for name in named.findall(page.read_text())
+        if not any((root / name).exists() for root in roots)
+    ]
+    assert not missing
+
+
+def test_every_variable_we_read_or_set_is_in_the_manual() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "run_batch.sh"]
+    used = {name for source in sources for name in re.findall(r"LAB_GPU_[A-Z_]*[A-Z]\b", source.read_text())}
+    said = (DOCS / "settings.md").read_text()
+    assert not sorted(
+        name for name in used if f"`{name}`" not in said and not name.startswith("LAB_GPU_SUBMIT__")
+    )
 
 
 def typed_commands() -> Iterator[tuple[str, str]]:
@@ -100,6 +124,14 @@ def test_the_exit_codes_are_those_of_the_error_tree() -> None:
 def test_every_reason_code_is_explained() -> None:
     said = {row[0].strip("`") for row in table_rows("waiting-and-why.md")}
     assert {code.value for code in RefusalCode} <= said
+
+
+def test_every_route_of_the_api_is_in_the_manual_and_no_other() -> None:
+    said = {
+        tuple(row[0].strip("`").partition("?")[0].split()) for row in table_rows("api.md") if "/api" in row[0]
+    }
+    routes = [route for each in _ROUTERS for route in each.router.routes if isinstance(route, APIRoute)]
+    assert said == {(method, route.path) for route in routes for method in route.methods}
 
 
 def test_the_policy_files_of_manual_and_examples_are_good() -> None:

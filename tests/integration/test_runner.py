@@ -324,7 +324,9 @@ def test_the_environment_report(scene: AttemptScene):
     root = fake_conda(scene.home)
     armed = scene.start("exit 5", activation=Activation("conda", f"{root}/envs/torch"))
     scene.end(armed)
-    scene.engine.close_report(armed.order.directory)
+    record = scene.engine.exit_record(armed.order.directory)
+    assert record is not None
+    scene.engine.close_report(armed.order.directory, record)
     report = Path(armed.order.directory, "environment.txt").read_text()
     headings = [line for line in report.splitlines() if line.startswith("=====")]
     assert headings == [

@@ -117,7 +117,7 @@ class LifeOfAMaster(RuleBasedStateMachine):
     @invariant()
     def memory_is_a_projection_of_the_ledger(self) -> None:
         if hasattr(self, "pretend"):
-            assert list(self.pretend.house.projection.check()) == []
+            assert list(self.pretend.house.projection.check(self.pretend.now)) == []
 
     @invariant()
     def no_gpu_is_promised_beyond_its_size(self) -> None:

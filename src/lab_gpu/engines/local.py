@@ -41,14 +41,21 @@ class LocalEngine:
         if bash is None:
             raise LaunchFailed(f"cannot start task {order.task}: there is no bash on this host; install bash")
         self._late = {group for group in self._late if not subreaper.reap_group(group)}
-        made_log = _make_log(order)
+        log_fd, made_log = _open_log(order)
+        try:
+            return self._arm_with(order, bash, log_fd, made_log)
+        finally:
+            os.close(log_fd)
+
+    def _arm_with(self, order: LaunchOrder, bash: str, log_fd: int, made_log: bool) -> Armed:
+        """Leaves nothing behind where it fails."""
         try:
             _make_folder(order.directory)
         except OSError as error:
             _take_log_away(order, made_log)
             raise LaunchFailed(_no_directory(order, error)) from None
         try:
-            return self._arm_in(order, bash, made_log)
+            return self._arm_in(order, bash, log_fd, made_log)
         except OSError as error:
             self._undo(order, made_log)
             raise LaunchFailed(_no_directory(order, error)) from None
@@ -56,19 +63,18 @@ class LocalEngine:
             self._undo(order, made_log)
             raise
 
-    def _arm_in(self, order: LaunchOrder, bash: str, made_log: bool) -> Armed:
+    def _arm_in(self, order: LaunchOrder, bash: str, log_fd: int, made_log: bool) -> Armed:
         group = self._cgroups.make(order.uni_id) if self._cgroups else None
         run_path = f"{order.directory}/{scripts.RUN_NAME}"
         command = scripts.command_text(order, bash, self.boot_id, group)
         _write_new(f"{order.directory}/{scripts.COMMAND_NAME}", command)
         _write_new(run_path, scripts.run_text(order, bash))
-        _write_new(
-            f"{order.directory}/{scripts.EXIT_NAME}", b""
-        )  # its place on the disk, before a GPU waits for it
+        # Its place on the disk, made before a GPU waits for it.
+        _write_new(f"{order.directory}/{scripts.EXIT_NAME}", b"")
         os.symlink(order.log_path, f"{order.directory}/{scripts.LOG_LINK_NAME}")
         reading, writing = os.pipe()
         try:
-            pid = self._spawn(order, [bash, "-p", run_path], reading)
+            pid = self._spawn(order, [bash, "-p", run_path], log_fd, reading)
         except BaseException:
             os.close(writing)
             raise
@@ -79,13 +85,12 @@ class LocalEngine:
         assert runner is not None, "a child that is not reaped is in /proc"
         return Armed(order, runner.name, writing, made_log)
 
-    def _spawn(self, order: LaunchOrder, arguments: Sequence[str], reading: int) -> int:
-        log = os.open(order.log_path, os.O_WRONLY | os.O_APPEND)
+    def _spawn(self, order: LaunchOrder, arguments: Sequence[str], log_fd: int, reading: int) -> int:
         try:
             return spawn(
                 arguments,
                 scripts.environment(order),
-                output_fd=log,
+                output_fd=log_fd,
                 pipe_fd=reading,
                 pipe_as=scripts.PIPE_FD,
             )
@@ -94,14 +99,12 @@ class LocalEngine:
                 f"cannot start task {order.task}: its environment holds what no process can be given "
                 f"({error}); submit it without that variable"
             ) from None
-        finally:
-            os.close(log)
 
     def start(self, armed: Armed, line: GpuLine) -> None:
         order = armed.order
         try:
             if not os.path.exists(order.log_path):
-                _make_log(order)  # the folder was cleared while the shell waited
+                os.close(_open_log(order)[0])  # the folder was cleared while the shell waited
             _write_all(armed.pipe, scripts.start_line(line))
         except BrokenPipeError:
             raise LaunchFailed(
@@ -143,18 +146,14 @@ class LocalEngine:
         record = scripts.parse_record(_file(directory, scripts.EXIT_NAME))
         return record or scripts.parse_record_in_begun(_file(directory, scripts.BEGUN_NAME))
 
-    def close_report(self, directory: str) -> None:
-        """Adds the last section to the environment report, where the attempt left a record."""
-        record = self.exit_record(directory)
-        path = f"{directory}/{report.REPORT_NAME}"
-        so_far = _file(directory, report.REPORT_NAME).decode("utf-8", "replace")
-        if record is None or report.EXIT_HEADING in so_far:
-            return
+    def close_report(self, directory: str, record: ExitRecord) -> None:
         try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(report.exit_text(record.code, record.at, so_far))
+            with open(f"{directory}/{report.REPORT_NAME}", "r+b", buffering=0) as file:
+                so_far = file.read(RECORD_LIMIT_BYTES).decode("utf-8", "replace")
+                if report.EXIT_HEADING not in so_far:
+                    file.write(report.exit_text(record.code, record.at, so_far).encode())
         except OSError:
-            pass  # a full disk: the report is a courtesy
+            pass  # a full disk, or nothing to add to: the report is a courtesy
 
     def begun(self, directory: str) -> Begun | None:
         return scripts.parse_begun(_file(directory, scripts.BEGUN_NAME))
@@ -286,21 +285,19 @@ def _is_runner(process: ProcessName) -> bool:
     return now is not None and now.session == process.pid
 
 
-def _make_log(order: LaunchOrder) -> bool:
-    """True: there was none. Never empties one that is there."""
+def _open_log(order: LaunchOrder) -> tuple[int, bool]:
+    """Its descriptor, and whether there was none before. Never empties one that is there."""
     try:
-        fd, made = _opened_log(order.log_path)
+        return _opened_log(order.log_path)
     except OSError as error:
         raise LaunchFailed(
             f"cannot write the log {order.log_path} of task {order.task}: {error.strerror}; "
             f"make its folder writable, or submit again with another --log-root"
         ) from None
-    os.close(fd)
-    return made
 
 
 def _opened_log(path: str) -> tuple[int, bool]:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_EXCL, 0o666), True
     except FileExistsError:

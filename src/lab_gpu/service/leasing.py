@@ -24,9 +24,9 @@ def ask(house: House, who: Caller, args: Mapping[str, Any]) -> Answer | Callable
     live = next((each for each in house.live.values() if each.uni_id == inside), None) if inside else None
     if live:
         return _inside(house, live, request)
-    refused = impossible(request, house.book.nodes())
+    refused = impossible(request, house.book.nodes(), "lease")
     if refused:
-        raise Refused(refused)
+        raise Refused(f"cannot hold GPUs: {refused}")
     process = ProcessName(args["pid"], args["pid_started"]) if args.get("pid") else None
     now = house.now
     expires = now + args["ttl_s"] if args.get("ttl_s") else None

@@ -67,7 +67,8 @@ class Loop:
         except ProcessLookupError:
             self._unwritten.append((kind, ident))
             return
-        if not self._house.engine.alive(process):
+        fresh = kind == "attempt" and not self._house.live[TaskId(ident)].adopted
+        if not fresh and not self._house.engine.alive(process):  # a child not yet reaped cannot be another
             os.close(fd)
             self._unwritten.append((kind, ident))
             return

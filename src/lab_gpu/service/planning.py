@@ -228,7 +228,7 @@ def preview(house: House, docs: Sequence[Answer]) -> Answer:
         task = new_task_from_doc(doc)
         verdict = impossible(task.request, house.book.nodes())
         if verdict:
-            raise Refused(verdict)
+            raise Refused(f"cannot submit: {verdict}")
         would.append(_explain_new(house, task))
     return {"would": would}
 

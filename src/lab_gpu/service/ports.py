@@ -63,7 +63,7 @@ class Engine(Protocol):
     def confirm(self, uni_id: str) -> None:
         """Right after a start: look whether the kernel keeps the attempt together, so that `is_empty` can tell."""
 
-    def close_report(self, directory: str) -> None:
+    def close_report(self, directory: str, record: ExitRecord) -> None:
         """Adds to the environment report how the attempt ended."""
 
     def is_empty(self, uni_id: str) -> bool:

@@ -345,10 +345,12 @@ class Projection:
             if task_id is not None and task_id in self.tasks:
                 self.regroup(self.tasks[task_id])
 
-    def check(self) -> Iterator[str]:
-        """Every way in which this differs from the ledger: for tests, and for `doctor`."""
+    def check(self, now: float) -> Iterator[str]:
+        """Every way in which this differs from a fresh reading of the ledger."""
+        self.wake_due(now)
         fresh = Projection(self._ledger)
         fresh.load()
+        fresh.wake_due(now)
         if fresh.tasks.keys() != self.tasks.keys():
             yield f"tasks differ: {sorted(fresh.tasks.keys() ^ self.tasks.keys())}"
         for task_id in fresh.tasks.keys() & self.tasks.keys():

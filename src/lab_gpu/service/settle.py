@@ -9,6 +9,7 @@ import json
 import os
 from dataclasses import replace
 
+from lab_gpu.core.attempts import ExitRecord
 from lab_gpu.core.documents import request_from_doc
 from lab_gpu.core.ids import TaskId
 from lab_gpu.core.lifecycle import move_attempt, move_task
@@ -125,17 +126,19 @@ def settle(house: House, live: Live, facts: Facts) -> None:
     holder = house.book.let_go("task", live.task, now=now)
     if holder and house.book.is_real(holder.grant):
         house.observer.want()
-    house.after_commit.append(lambda: _clear_up(house, live))
+    record = ExitRecord(facts.code, now) if facts.code is not None else None
+    house.after_commit.append(lambda: _clear_up(house, live, record))
     points.reached("end_written")
     _follow(house, task, _verdict(house, task, live, facts, ending, detail), facts.code, live.number, ending)
     house.changed = True
 
 
-def _clear_up(house: House, live: Live) -> None:
+def _clear_up(house: House, live: Live, record: ExitRecord | None) -> None:
     """After the commit and the next one's start: nobody waits for this."""
     if live.runner:
         house.engine.reap(live.runner)
-    house.engine.close_report(live.directory)
+    if record is not None:
+        house.engine.close_report(live.directory, record)
 
 
 def _detail(live: Live, task: OpenTask, facts: Facts, ending: Ending) -> str:

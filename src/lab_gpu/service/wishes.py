@@ -236,7 +236,7 @@ def edit(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     request = request_from_doc(changes["request"]) if changes.get("request") else task.request
     refused = impossible(request, house.book.nodes())
     if refused:
-        raise Refused(refused)
+        raise Refused(f"cannot change task {task_id}: {refused}")
     _write_edit(house, task, changes, who.user)
     return {"id": task_id}
 

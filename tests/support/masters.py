@@ -101,7 +101,10 @@ class Master:
             answer = self.api.post("/api/v1/wait", {"ids": list(ids), "timeout_s": 5})
             if answer["done"]:
                 return list(answer["tasks"])
-        raise AssertionError(f"tasks {ids} did not end within {patience_s:.0f} s: {answer['tasks']}")
+        left = [task for task in answer["tasks"] if task["state"] in ("queued", "running")]
+        raise AssertionError(
+            f"{len(left)} of {len(ids)} tasks did not end within {patience_s:.0f} s: {left[:3]}"
+        )
 
     def wait_state(self, ident: int, state: str) -> dict[str, Any]:
         return wait_until(lambda: (t := self.task(ident))["state"] == state and t, f"task {ident} {state}")

@@ -9,7 +9,6 @@ import pwd
 import secrets
 import signal
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -242,10 +241,6 @@ def _choose_policy(house: House, options: Options) -> None:
 
 
 def _timers(house: House) -> Timers:
-    def warn(text: str) -> None:
-        house.standing.warnings.append(text)
-        print(text, file=sys.stderr, flush=True)
-
     def rule() -> KeepRule:
         return KeepRule(house.policy.log_keep_days, house.policy.log_keep_total_mib)
 
@@ -257,9 +252,9 @@ def _timers(house: House) -> Timers:
         return Remains(*found) if found else None
 
     log_keeper = LogKeeper(
-        lambda: [live.log_path for live in house.live.values()], lambda: house.policy.log_max_mib, warn
+        lambda: [live.log_path for live in house.live.values()], lambda: house.policy.log_max_mib, house.warn
     )
-    return Timers(house, log_keeper, DirectoryKeeper(ended, now_at, rule, warn))
+    return Timers(house, log_keeper, DirectoryKeeper(ended, now_at, rule, house.warn))
 
 
 def _settings(ground: Ground, house: House) -> dict[str, Any]:

@@ -226,6 +226,11 @@ class GpuBook:
             self.nodes()
         return self._facts_of.get(name, ())
 
+    def free_mib(self, uuid: GpuUuid) -> int:
+        name = self.node_of(uuid)
+        gpus = self.nodes()[name].gpus if name is not None else ()
+        return next((gpu.free_mib for gpu in gpus if gpu.uuid == uuid), 0)
+
     def node_of(self, uuid: GpuUuid) -> NodeName | None:
         self.nodes()
         return self._node_of.get(uuid)

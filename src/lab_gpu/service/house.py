@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,7 @@ class House:
     outside: dict[AttemptId, OutsideRun] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     changed: bool = True  # something the planner sees is new: a pass is due
+    pass_after_reading: bool = False  # something could not start for want of a fresh reading
     passes: int = 0
     readings: int = 0
     begun: list[Live] = field(default_factory=list)
@@ -113,6 +115,12 @@ class House:
     @property
     def now(self) -> float:
         return self.clock()
+
+    def warn(self, text: str) -> None:
+        """Something the caretaker should see, once however often it happens."""
+        if text not in self.standing.warnings:
+            self.standing.warnings.append(text)
+            print(text, file=sys.stderr, flush=True)
 
     def refusal_of(self, key: GroupKey | None) -> Refusal | None:
         return self.plan.refusals.get(key) if key else None

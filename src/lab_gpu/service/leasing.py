@@ -13,6 +13,7 @@ from lab_gpu.core.errors import Forbidden, NotFound, Refused
 from lab_gpu.core.ids import LeaseId
 from lab_gpu.core.inventory import impossible
 from lab_gpu.core.model import Grant, Lease, LeaseState, ProcessName, Request
+from lab_gpu.service import promises
 from lab_gpu.service.house import Answer, Caller, House, Live
 from lab_gpu.service.planning import gpus_doc
 
@@ -193,10 +194,7 @@ def let_go(house: House, lease: Lease, why: str) -> Lease:
     house.ledger.leases.release(lease.id, why, now)
     house.ledger.event(now, "lease_released", who=lease.owner, lease=lease.id, why=why)
     house.leases.pop(lease.id, None)
-    house.book.let_go("lease", lease.id, now=now)
-    if lease.grant and house.book.is_real(lease.grant):
-        house.observer.want()
-    house.changed = True
+    promises.release(house, "lease", lease.id)
     return replace(lease, state=LeaseState.RELEASED)
 
 

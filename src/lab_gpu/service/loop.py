@@ -10,6 +10,7 @@ import select
 import sqlite3
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,7 +172,7 @@ class Loop:
         start_launched(house)
         callbacks, house.after_commit = house.after_commit, []
         for callback in callbacks:
-            callback()
+            _safely(callback)
         return answers
 
     def _steps(self, awake: Awake) -> list[tuple[int, Any]]:
@@ -204,8 +205,9 @@ class Loop:
         if reading is None:
             return
         self._house.readings += 1
-        if self._house.book.read(*reading):
+        if self._house.book.read(*reading) or self._house.pass_after_reading:
             self._house.changed = True
+        self._house.pass_after_reading = False
         declare.set_aside_unreleased(self._house)
 
     def _try(self, order: dict[str, Any]) -> Any:
@@ -289,6 +291,14 @@ class Loop:
             self._doors_full = self._doors.has_unsent
             wanted = select.EPOLLIN | (select.EPOLLOUT if self._doors_full else 0)
             self._poll.modify(self._doors.fileno(), wanted)
+
+
+def _safely(callback: Callable[[], None]) -> None:
+    """What follows a commit cannot undo it: a failure is told, and the others are done all the same."""
+    try:
+        callback()
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
 
 
 def _broken(error: Exception) -> Broken:

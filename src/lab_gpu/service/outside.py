@@ -13,6 +13,7 @@ from lab_gpu.core.model import Ending, Grant, ProcessName
 from lab_gpu.service.gpu_book import Holder
 from lab_gpu.service.house import Answer, Caller, House
 from lab_gpu.service.planning import gpus_doc
+from lab_gpu.service.promises import release
 
 KIND = "run"
 
@@ -114,7 +115,4 @@ def _close(house: House, run: OutsideRun, ending: Ending, code: int | None, deta
     now = house.now
     house.ledger.attempts.end(run.attempt, ending, code, detail, now)
     house.ledger.event(now, "run_ended", run.task, run.number, ending=ending.value, exit_code=code)
-    holder = house.book.let_go(KIND, run.attempt, now=now)
-    if holder and house.book.is_real(holder.grant):
-        house.observer.want()
-    house.changed = True
+    release(house, KIND, run.attempt)

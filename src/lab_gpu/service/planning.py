@@ -8,7 +8,7 @@ from dataclasses import replace
 from lab_gpu.core.attempts import LaunchFailed
 from lab_gpu.core.claims import Claim, OthersClaim
 from lab_gpu.core.documents import new_task_from_doc
-from lab_gpu.core.errors import Refused
+from lab_gpu.core.errors import Broken, Refused
 from lab_gpu.core.explain import explain
 from lab_gpu.core.ids import GpuUuid, LeaseId, TaskId
 from lab_gpu.core.inventory import impossible
@@ -20,6 +20,7 @@ from lab_gpu.service.house import Answer, House, Live
 from lab_gpu.service.launch import Ready
 from lab_gpu.service.observe import FRESH_S
 from lab_gpu.service.projection import OpenTask
+from lab_gpu.service.promises import current_claims
 from lab_gpu.service.settle import launch_failed
 from lab_gpu.service.stop import begin_stop
 
@@ -52,11 +53,11 @@ def run_pass(house: House) -> list[Placement]:
     house.passes += 1
     plan = house.plan = house.planner.plan(snapshot(house), house.policy, _offset(house))
     placed = [each for each in plan.placements if _stale(house, each) is None]
-    if len(placed) < len(plan.placements):
-        house.observer.want()  # a start on a real GPU waits for a reading of now
     if not _claimed(house, placed):
-        house.observer.want()
         placed = [each for each in placed if not house.book.is_real(each.grant)]
+    if len(placed) < len(plan.placements):
+        house.pass_after_reading = True  # a start on a real GPU waits for a reading of now
+        house.observer.want()
     for each in placed:
         _place(house, each)
     for eviction in plan.evictions:
@@ -82,23 +83,32 @@ def _claimed(house: House, placed: Sequence[Placement]) -> bool:
     if not wanted:
         return True
     mine = [*current_claims(house), *_claims_of(house, wanted)]
-
-    def fits(others: Sequence[OthersClaim]) -> bool:
-        known = set(house.book.others)
-        return all(each in known or each.claim.gpu not in _gpus(wanted) for each in others)
-
-    return house.claims.exchange(mine, fits)
-
-
-def _gpus(grants: Iterable[Grant]) -> set[GpuUuid]:
-    return {uuid for grant in grants for uuid in grant.gpus}
+    try:
+        return house.claims.exchange(mine, lambda others: _still_fits(house, wanted, others))
+    except Broken as error:
+        house.warn(str(error))
+        return False
 
 
-def current_claims(house: House) -> list[Claim]:
-    return [
-        Claim(uuid, mib, process.pid if process else house.standing.pid, process.started if process else 0)
-        for uuid, mib, process in house.book.claims()
-    ]
+def _still_fits(house: House, wanted: Sequence[Grant], others: Sequence[OthersClaim]) -> bool:
+    """Whether what others hold now leaves the room the plan counted on."""
+    known, now = _held_by(house.book.others), _held_by(others)
+    for uuid in {uuid for grant in wanted for uuid in grant.gpus}:
+        grants = [grant for grant in wanted if uuid in grant.gpus]
+        if any(grant.vram_mib is None for grant in grants) and now.get(uuid):
+            return False
+        more = now.get(uuid, 0) - known.get(uuid, 0)
+        asked = sum(grant.vram_mib or 0 for grant in grants)
+        if more > 0 and house.book.free_mib(uuid) - asked < more:
+            return False
+    return True
+
+
+def _held_by(claims: Iterable[OthersClaim]) -> dict[GpuUuid, int]:
+    held: dict[GpuUuid, int] = {}
+    for each in claims:
+        held[each.claim.gpu] = held.get(each.claim.gpu, 0) + each.claim.mib
+    return held
 
 
 def _claims_of(house: House, grants: Iterable[Grant]) -> list[Claim]:

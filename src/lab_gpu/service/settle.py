@@ -30,6 +30,7 @@ from lab_gpu.core.verdict import (
 from lab_gpu.service import chains, points
 from lab_gpu.service.house import House, Live
 from lab_gpu.service.projection import OpenTask
+from lab_gpu.service.promises import release
 from lab_gpu.service.stop import sweep, tree_of
 
 
@@ -123,9 +124,7 @@ def settle(house: House, live: Live, facts: Facts) -> None:
     move_attempt(live.state, "end")
     house.ledger.attempts.end(live.id, ending, facts.code, detail, now)
     del house.live[live.task]
-    holder = house.book.let_go("task", live.task, now=now)
-    if holder and house.book.is_real(holder.grant):
-        house.observer.want()
+    release(house, "task", live.task)
     record = ExitRecord(facts.code, now) if facts.code is not None else None
     house.after_commit.append(lambda: _clear_up(house, live, record))
     points.reached("end_written")

@@ -8,7 +8,7 @@ from lab_gpu.core.model import AttemptState
 from lab_gpu.service import points
 from lab_gpu.service.house import House, Live
 from lab_gpu.service.launch import gpu_line
-from lab_gpu.service.planning import current_claims
+from lab_gpu.service.promises import publish
 
 
 def start_launched(house: House) -> None:
@@ -36,7 +36,7 @@ def _look_after(house: House) -> None:
             house.watch("attempt", live.task, live.runner)
         house.begun.append(live)
     if any(house.book.is_real(live.grant) for live, _ in house.to_start):
-        house.claims.publish(current_claims(house))
+        publish(house)
 
 
 def begin_launched(house: House) -> None:

@@ -43,7 +43,9 @@ def eligible(
 
 
 def held_refusal(why: str | None = None) -> Refusal:
-    text = f"held: {why}" if why else "held"
+    text = "held"
+    if why:
+        text = f"held {why}" if why.startswith("by ") else f"held: {why}"
     return Refusal(RefusalCode.HELD, text, advice=("`lab-gpu release` lets it go",))
 
 

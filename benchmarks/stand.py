@@ -145,8 +145,8 @@ class Stand:
 
 
 @contextmanager
-def stand() -> Iterator[Stand]:
-    home = Path(tempfile.mkdtemp(prefix="lgb-", dir="/tmp"))
+def stand(parent: str = "/tmp") -> Iterator[Stand]:
+    home = Path(tempfile.mkdtemp(prefix="lgb-", dir=parent))
     built = Stand(home)
     try:
         yield built

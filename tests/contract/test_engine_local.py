@@ -1,3 +1,7 @@
+"""The local engine keeps the contract of every engine."""
+
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 import pytest

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+
+import json_door
 
 Answer = Any  # a document, (status, document), or a callable of (query, body) that gives one of them
 
@@ -41,45 +38,6 @@ def problem(status: int, slug: str, sentence: str) -> tuple[int, dict[str, Any]]
     return status, {"type": "about:blank", "title": slug, "status": status, "detail": sentence, "slug": slug}
 
 
-class Door(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def address_string(self) -> str:
-        return "unix"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def _answer(self) -> None:
-        stub: Stub = self.server.stub  # type: ignore[attr-defined]
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        url = urlsplit(self.path)
-        query = dict(parse_qsl(url.query))
-        stub.asked.append((self.command, url.path, query, body))
-        said = stub.answers.get(
-            (self.command, url.path), problem(404, "not_found", f"cannot find {url.path}")
-        )
-        if callable(said):
-            said = said(query, body)
-        status, document = said if isinstance(said, tuple) else (200, said)
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(content)
-        self.close_connection = True
-
-    do_GET = do_POST = do_DELETE = do_PATCH = _answer
-
-
-class Server(socketserver.ThreadingUnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 64
-
-
 class Stub:
     def __init__(self, home: str) -> None:
         self.home = home
@@ -92,19 +50,19 @@ class Stub:
     def bodies(self, path: str) -> list[Any]:
         return [body for _, asked, _, body in self.asked if asked == path]
 
+    def _answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        self.asked.append((method, path, query, body))
+        said = self.answers.get((method, path), problem(404, "not_found", f"cannot find {path}"))
+        if callable(said):
+            said = said(query, body)
+        return said if isinstance(said, tuple) else (200, said)
+
     @contextmanager
     def listening(self) -> Iterator[Stub]:
-        server = Server(f"{self.home}/lab-gpu.sock", Door)
-        server.stub = self  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
+        socket = f"{self.home}/lab-gpu.sock"
+        with json_door.listening(socket, self._answer):
             yield self
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
-            os.unlink(f"{self.home}/lab-gpu.sock")
+        os.unlink(socket)
 
 
 @contextmanager

@@ -10,13 +10,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+
+import json_door
 
 Json = dict[str, Any]
 STAMP = "2026-11-19T10:00:00.000Z"
@@ -89,8 +87,15 @@ class Master:
     def bodies(self, path: str) -> list[Any]:
         return [body for _, asked, _, body in self.asked if asked == path]
 
-    def answer(self, method: str, path: str, query: Json, body: Any) -> Any:
+    def answer(self, method: str, path: str, query: Json, body: Any) -> tuple[int, Any]:
         self.asked.append((method, path, query, body))
+        try:
+            return 200, self._answer(method, path, query, body)
+        except Refusal as refusal:
+            document = {"detail": refusal.detail, "slug": refusal.slug, "problems": refusal.problems}
+            return refusal.status, document
+
+    def _answer(self, method: str, path: str, query: Json, body: Any) -> Any:
         self.refuse(method, path, body)
         parts = path.removeprefix("/api/v1/").split("/")
         named = getattr(self, f"{method.lower()}_{parts[0]}_{len(parts)}", None)
@@ -192,52 +197,6 @@ class Master:
         return self.tasks[number]
 
 
-class _Server(ThreadingMixIn, UnixStreamServer):
-    daemon_threads = True
-    request_queue_size = 128
-    master: Master
-
-
-class _Door(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def _serve(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(length)) if length else None
-        url = urlsplit(self.path)
-        try:
-            status, document = (
-                200,
-                self.server.master.answer(self.command, url.path, dict(parse_qsl(url.query)), body),
-            )
-        except Refusal as refusal:
-            status = refusal.status
-            document = {"detail": refusal.detail, "slug": refusal.slug, "problems": refusal.problems}
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(content)
-        self.close_connection = True
-
-    do_GET = do_POST = do_PATCH = do_DELETE = _serve
-
-    def address_string(self) -> str:
-        return "test"
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def handle(self) -> None:
-        try:
-            super().handle()
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-
-
 class Stage:
     """One test's world: a master, a home, a directory to stand in, and `lab-gpu` run in it."""
 
@@ -309,26 +268,11 @@ class Done:
 def staged() -> Iterator[Stage]:
     folder = tempfile.mkdtemp(prefix="lg-", dir="/tmp")
     stage = Stage(folder)
-    server = _Server(stage.master.socket, _Door)
-    server.master = stage.master
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
     try:
-        yield stage
+        with json_door.listening(stage.master.socket, stage.master.answer):
+            try:
+                yield stage
+            finally:
+                stage.close()
     finally:
-        stage.close()
-        server.shutdown()
-        thread.join()
-        server.server_close()
         shutil.rmtree(folder)
-
-
-def until(met: Callable[[], Any], limit_s: float = 20.0) -> Any:
-    """Waits for a condition of the world outside this process."""
-    give_up_at = time.monotonic() + limit_s
-    while time.monotonic() < give_up_at:
-        found = met()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("what was waited for did not happen")

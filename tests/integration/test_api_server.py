@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from lab_gpu.core.errors import Broken, LabGpuError, Refused
 from lab_gpu.core.policy import DEFAULTS
 from lab_gpu.testing.fake_loop import LEASE, TOKEN, Doors, Http, doors, finish, task
+from tests.support.waiting import wait_until
 
 BEARER = f"Bearer {TOKEN}"
 PAGE = "https://lab.example.org"
@@ -141,15 +141,6 @@ def test_who_goes_away_before_the_answer_leaves_no_lease_behind(house: Doors) ->
         wait_until(lambda: bool(house.loop.ops("lease_ask")))
     wait_until(lambda: bool(house.loop.ops("lease_release")))
     assert house.loop.ops("lease_release")[0].args == {"id": 1}
-
-
-def wait_until(met: Any, limit_s: float = 10.0) -> None:
-    import time
-
-    until = time.monotonic() + limit_s
-    while not met():
-        assert time.monotonic() < until, "it did not come to that"
-        select.select([], [], [], 0.005)
 
 
 # --- who is let in --------------------------------------------------------------------------------

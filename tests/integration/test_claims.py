@@ -25,6 +25,7 @@ from lab_gpu.probe import host_lock
 from lab_gpu.probe.claim_files import Master, boot_id, document_of
 from lab_gpu.probe.claims import ClaimsDirectory
 from lab_gpu.probe.processes import read_stat
+from tests.support.waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "nvml"))
 pytest_plugins = ("stub",)
@@ -43,13 +44,6 @@ def never(others: Sequence[OthersClaim]) -> bool:
 
 def always(others: Sequence[OthersClaim]) -> bool:
     return True
-
-
-def until(holds: Callable[[], bool], limit_s: float = 20) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -207,7 +201,7 @@ def test_claims_of_a_crashed_master_live_with_its_tasks(
         assert not claims.exchange([], lambda others: not others)
     finally:
         os.kill(task, signal.SIGKILL)
-    until(lambda: claims.others() == ())  # at once, though nobody may have reaped it yet
+    wait_until(lambda: claims.others() == ())  # at once, though nobody may have reaped it yet
     assert claims.exchange([], lambda others: not others)
     left = [name for name in os.listdir(folder) if name.endswith(".json")]
     assert bool(left) == (uid != os.getuid())  # our own user's dead files are cleared away

@@ -12,10 +12,15 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Iterator
+from unicodedata import east_asian_width
 
 import pytest
-from cli_stage import Refusal, Stage, staged, until
+from cli_stage import Refusal, Stage, staged
+
+from lab_gpu.cli.main import COMMANDS
+from tests.support.waiting import wait_until
 
 GPU = {
     "index": 0, "uuid": "GPU-0", "name": "NVIDIA A100-SXM4-80GB", "total_mib": 81920, "used_mib": 20480,
@@ -90,8 +95,6 @@ def plain(text: str) -> list[str]:
 
 
 def wide(line: str) -> int:
-    from unicodedata import east_asian_width
-
     return sum(2 if east_asian_width(char) in "WF" else 1 for char in line)
 
 
@@ -122,10 +125,8 @@ def test_status_json_is_the_masters_document(busy: Stage) -> None:
 
 
 def test_the_live_view_draws_again_when_something_happens(busy: Stage) -> None:
-    import threading
-
     def later() -> None:
-        until(
+        wait_until(
             lambda: any(
                 query.get("after") for _, path, query, _ in busy.master.asked if path == "/api/v1/events"
             )
@@ -176,7 +177,7 @@ def test_all_goes_through_every_page(stage: Stage) -> None:
 def test_a_reader_that_leaves_is_no_error(stage: Stage) -> None:
     for number in range(1200):
         stage.master.add(command=f"python {number} {'x' * 200}")
-    command = f"{sys.executable} -m lab_gpu list --all | head -1"
+    command = f"'{sys.executable}' -m lab_gpu list --all | head -1"
     done = subprocess.run(
         ["bash", "-c", command], env=stage.env, cwd=stage.here, capture_output=True, text=True, timeout=60
     )
@@ -264,8 +265,6 @@ def test_a_followed_log_ends_with_its_task(busy: Stage) -> None:
 
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_help_shows_examples_first(stage: Stage, word: str) -> None:
-    from lab_gpu.cli.main import COMMANDS
-
     for name in ("submit", "wait", "config set", "edit"):
         assert stage.lab_gpu(*name.split(), word).out.startswith("examples:\n  lab-gpu ")
     top = stage.lab_gpu(word).out

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
 from collections.abc import Iterator
 
+import json_door
 import pytest
-from cli_stage import Stage, _Door, _Server, staged, until
+from cli_stage import Stage, staged
+
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def stage() -> Iterator[Stage]:
 
 def test_run_follows_and_ends_as_the_task_does(stage: Stage) -> None:
     child = stage.start("run", "--mem", "1G", "python train.py")
-    until(lambda: stage.master.tasks)
+    wait_until(lambda: stage.master.tasks)
     stage.master.become(1, "running")
     stage.master.write_log(1, "hello\n")
     assert child.stdout is not None
@@ -32,7 +35,7 @@ def test_run_follows_and_ends_as_the_task_does(stage: Stage) -> None:
 
 def test_run_of_a_task_that_never_began(stage: Stage) -> None:
     child = stage.start("run", "-q", "x")
-    until(lambda: stage.master.tasks)
+    wait_until(lambda: stage.master.tasks)
     stage.master.become(1, "failed", reason="its directory is gone")
     assert child.communicate(timeout=30) == ("", "")
     assert child.returncode == 1
@@ -41,7 +44,7 @@ def test_run_of_a_task_that_never_began(stage: Stage) -> None:
 def interrupted(stage: Stage, *words: str) -> tuple[object, int]:
     """The command with a running task, after one Ctrl-C, and what it said then."""
     child = stage.start(*words)
-    until(lambda: stage.master.tasks)
+    wait_until(lambda: stage.master.tasks)
     stage.master.become(1, "running")
     stage.master.write_log(1, "hello\n")
     assert child.stdout is not None
@@ -74,7 +77,7 @@ def test_ctrl_c_while_waiting_detaches(stage: Stage, words: list[str]) -> None:
     if words[0] == "wait":
         stage.master.add()
     child = stage.start(*words)
-    until(lambda: stage.master.bodies("/api/v1/wait"))
+    wait_until(lambda: stage.master.bodies("/api/v1/wait"))
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
@@ -106,26 +109,16 @@ def test_waiting_survives_a_restart_of_the_master() -> None:
     with staged() as stage:
         stage.master.add()
         child = stage.start("wait", "1")
-        until(lambda: stage.master.bodies("/api/v1/wait"))
-        import os
-
+        wait_until(lambda: stage.master.bodies("/api/v1/wait"))
         os.rename(stage.master.socket, f"{stage.master.socket}.old")
         stage.master.refuse = _drop
         stage.master.become(1, "queued")
         with stage.master.changed:
             stage.master.changed.notify_all()
         stage.master.refuse = lambda method, path, body: None
-        server = _Server(stage.master.socket, _Door)
-        server.master = stage.master
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
+        with json_door.listening(stage.master.socket, stage.master.answer):
             stage.master.become(1, "completed")
             assert child.wait(timeout=30) == 0
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
 
 
 def _drop(method: str, path: str, body: object) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
-from cli_stage import Refusal, Stage, staged, until
+from cli_stage import Refusal, Stage, staged
+
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -242,7 +246,7 @@ def test_wait_ends_as_the_task_does(
     stage: Stage, state: str, more: dict[str, object], code: int, words: str
 ) -> None:
     child = stage.start("submit", "--wait", "x")
-    until(lambda: stage.master.bodies("/api/v1/wait"))
+    wait_until(lambda: stage.master.bodies("/api/v1/wait"))
     stage.master.become(1, state, **more)
     out, err = child.communicate(timeout=30)
     assert (child.returncode, err) == (code, "")
@@ -295,7 +299,7 @@ def test_the_masters_mistakes_get_the_lines_of_the_file(stage: Stage) -> None:
 def test_a_batch_waits_for_all_and_tells_who_failed(stage: Stage) -> None:
     stage.write("tasks.json", '[{"cmd": "a"}, {"cmd": "b"}, {"cmd": "c"}]')
     child = stage.start("submit-batch", "tasks.json", "--wait")
-    until(lambda: stage.master.bodies("/api/v1/wait"))
+    wait_until(lambda: stage.master.bodies("/api/v1/wait"))
     stage.master.become(1, "completed")
     stage.master.become(2, "failed", exit_code=3, reason="exit code 3")
     stage.master.become(3, "completed")
@@ -306,9 +310,6 @@ def test_a_batch_waits_for_all_and_tells_who_failed(stage: Stage) -> None:
 
 def test_ten_thousand_tasks_are_read_and_sent_in_a_moment(stage: Stage) -> None:
     """Against the interpreter's own start in the same run, since machines differ: 0.6 s where that takes 10 ms."""
-    import json
-    import time
-
     stage.write(
         "many.json",
         json.dumps({"tasks": [{"cmd": f"python train.py --seed {n}", "mem": "10G"} for n in range(10_000)]}),
@@ -354,7 +355,7 @@ def test_a_cold_start_imports_little(stage: Stage, words: tuple[str, ...]) -> No
 
 
 def test_a_closed_stdout_is_no_error(stage: Stage) -> None:
-    command = f"{sys.executable} -m lab_gpu submit x >&-"
+    command = f"'{sys.executable}' -m lab_gpu submit x >&-"
     done = subprocess.run(
         ["bash", "-c", command], env=stage.env, cwd=stage.here, stderr=subprocess.PIPE, text=True, timeout=60
     )

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from fake_master import short_folder
 
 from lab_gpu import Client, LabGpuTimeoutError, Refused
 from lab_gpu.client import launch
+from tests.support.waiting import wait_until
 
 HOLDER = "from lab_gpu import Client; lease = Client().acquire(gpus=2); print(lease.id, flush=True); input()"
 INSIDE = """
@@ -55,13 +55,6 @@ def client(home: str) -> Client:
 def note(home: str) -> dict[str, object]:
     with open(f"{home}/master.json", encoding="utf-8") as file:
         return dict(json.load(file))
-
-
-def eventually(condition: Callable[[], object], limit_s: float = 30) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.01)
 
 
 def test_the_three_ways_of_the_manual(client: Client) -> None:
@@ -122,13 +115,13 @@ def test_followed_across_retries_and_a_killed_master(client: Client, home: str) 
     waiter = threading.Thread(target=lambda: waited.append(task.wait().exit_code))
     follower.start()
     waiter.start()
-    eventually(lambda: task.status()["state"] == "running")
+    wait_until(lambda: task.status()["state"] == "running")
     pid = note(home)["pid"]
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: launch.start_private(home).get("pid") not in (None, pid))
+    wait_until(lambda: launch.start_private(home).get("pid") not in (None, pid))
     open(f"{home}/go-1", "w").close()
-    eventually(lambda: task.status()["attempt"] == 2)
+    wait_until(lambda: task.status()["attempt"] == 2)
     open(f"{home}/go-2", "w").close()
     follower.join(30)
     waiter.join(30)
@@ -137,7 +130,7 @@ def test_followed_across_retries_and_a_killed_master(client: Client, home: str) 
 
 def test_an_older_master_is_replaced_and_its_task_runs_on(client: Client, home: str) -> None:
     task = client.submit(f"while [ ! -e {home}/go-on ]; do sleep 0.02; done; echo survived")
-    eventually(lambda: task.status()["state"] == "running")
+    wait_until(lambda: task.status()["state"] == "running")
     before = note(home)
     with open(f"{home}/master.json", "w", encoding="utf-8") as file:
         json.dump({**before, "version": "0.0.1"}, file)
@@ -173,7 +166,7 @@ def test_doors_killed_while_many_submit_nothing_is_lost_and_nothing_twice(client
     submitters = [threading.Thread(target=submit, args=(part,)) for part in range(4)]
     for each in submitters:
         each.start()
-    eventually(lambda: len(ids) > 10)
+    wait_until(lambda: len(ids) > 10)
     for door in doors_of(note(home)["pid"]):
         os.kill(door, signal.SIGKILL)
     for each in submitters:

@@ -156,6 +156,8 @@ def test_mistakes_are_found_before_anything_is_sent(master: FakeMaster) -> None:
         client.map("train", [{"lr": 1}])
     with pytest.raises(TypeError, match="one command"):
         client.map(["a"], [{"lr": 1}])
+    with pytest.raises(TypeError, match="each of params names its values"):
+        client.map("train {lr}", [1])  # type: ignore[list-item]
     assert not master.tasks
 
 

@@ -8,19 +8,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from lab_gpu.core.errors import Broken
+from lab_gpu.store.reader import Reader
 from lab_gpu.testing.fake_loop import Http, doors, end, fake_loop, finish, start, task
-
-
-def wait_until(met: Callable[[], object], limit_s: float = 10.0) -> None:
-    until = time.monotonic() + limit_s
-    while not met():
-        assert time.monotonic() < until, "it did not come to that"
-        select.select([], [], [], 0.005)
+from tests.support.waiting import wait_until
 
 
 def test_a_lost_link_ends_them_at_once_also_with_people_waiting() -> None:
@@ -141,8 +135,6 @@ def test_one_connection_may_ask_many_times() -> None:
 
 
 def test_where_only_the_loop_may_open_the_database_it_is_asked_to_read() -> None:
-    from lab_gpu.store.reader import Reader
-
     with doors(shared_database=False, database="/no/such") as house:
         [one] = house.loop.write(task("echo hi"))
         reader = Reader(house.loop.ledger.database.connection)

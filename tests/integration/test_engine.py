@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab_gpu.core.attempts import LaunchFailed
-from lab_gpu.core.model import ProcessName
+from lab_gpu.core.model import Activation, ProcessName
 from lab_gpu.engines.local import LocalEngine
 from lab_gpu.engines.spawn import find_bash
 from lab_gpu.testing.attempts import NO_GPUS, AttemptScene, wait_for
@@ -155,8 +155,6 @@ def test_revoking_costs_no_wait(scene: AttemptScene):
     slow = Path(scene.home, "bin")
     slow.mkdir()
     (slow / "activate").write_text("sleep 60\n")
-    from lab_gpu.core.model import Activation
-
     armed = scene.engine.arm(scene.order(activation=Activation("venv", scene.home)))
     wait_for(lambda: len(scene.tree(armed)) == 2)
     began = time.monotonic()

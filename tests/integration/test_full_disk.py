@@ -62,6 +62,36 @@ def test_a_full_disk_loses_nothing_and_says_so() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+def test_a_master_outlives_that_its_own_log_is_full_too_and_answers_those_who_look() -> None:
+    with a_home() as master, small_disk(master):
+        os.symlink(f"{master.home}/master.log", f"{master.home}.log")
+        logs = f"{os.path.dirname(master.home)}/logs"
+        assert master.start()["ready"]
+        go = f"{os.path.dirname(master.home)}/go"
+        task = master.submit(f"while [ ! -e {go} ]; do sleep 0.05; done", gpus=0, log_root=logs)
+        master.wait_state(task, "running")
+        filler = fill(master.home)
+        open(go, "w").close()  # its end is what cannot be written
+        for _ in range(20):
+            with pytest.raises(Broken, match="disk"):
+                for _ in range(200):
+                    master.submit("echo " + "x" * 2000, gpus=0, log_root=logs)
+            assert master.api.get("/api/v1/status")["server"]["pid"] == master.ready["pid"]
+        assert master.alive
+        os.unlink(filler)
+        assert master.wait(task)[0]["state"] == "completed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+def test_a_start_on_a_full_disk_says_so() -> None:
+    with a_home() as master, small_disk(master):
+        fill(master.home)
+        ready = master.start()
+        assert ready["error"].startswith(("cannot start a master", "cannot open the database"))
+        assert ready["exit"] == Broken.exit_code
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
 def test_a_task_that_ends_on_a_full_disk_keeps_its_exit_code() -> None:
     with a_home() as master, small_disk(master):
         logs = f"{os.path.dirname(master.home)}/logs"

@@ -219,6 +219,32 @@ def test_retries_keep_every_log_and_end_with_the_last() -> None:
         assert len({attempt["uni_id"] for attempt in attempts}) == 3
 
 
+def test_a_task_that_ran_out_of_gpu_memory_says_so_in_its_ending() -> None:
+    with a_home() as master:
+        master.start()
+        words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+        short = master.submit(f"echo '{words}' >&2; exit 3", gpus=0)
+        caught = master.submit(f"echo '{words}'; exit 0", gpus=0)
+        master.wait(short, caught)
+        endings = [master.task(task)["attempts"][-1]["ending"] for task in (short, caught)]
+        assert endings == ["oom", "ok"]
+        assert "out of GPU memory" in master.task(short)["reason"]
+
+
+def test_what_runs_again_has_no_exit_code_and_tells_its_limit_on_silence() -> None:
+    with a_home() as master:
+        master.start()
+        command = 'test "$LAB_GPU_ATTEMPT" = 1 && exit 3; while [ ! -e go ]; do sleep 0.05; done'
+        ident = master.submit(command, gpus=0, max_retries=1, retry_pause_s=0, no_output_limit_s=600)
+        wait_until(
+            lambda: (task := master.task(ident))["state"] == "running" and task["attempt"] == 2, "again"
+        )
+        task = master.task(ident)
+        assert (task["exit_code"], task["no_output_limit_s"]) == (None, 600)
+        go(master)
+        assert master.wait(ident)[0]["exit_code"] == 0
+
+
 def test_a_dependency_that_fails_fails_the_chain_and_retry_queues_it_again() -> None:
     with a_master() as master:
         first = master.submit("test -e go")
@@ -360,6 +386,7 @@ def test_a_home_of_another_host_is_never_taken() -> None:
     [
         (lambda path: path.write_bytes(b"this is no database" * 100), "cannot read the database"),
         (lambda path: _newer(path), "newer Lab-GPU"),
+        (lambda path: _holed(path), "malformed; move it away"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_told_and_kept(damage: object, word: str) -> None:
@@ -378,6 +405,12 @@ def _newer(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("pragma user_version = 999")
     db.close()
+
+
+def _holed(path: Path) -> None:
+    """Its first page is good; the tables are not."""
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
 
 
 def test_an_idle_master_sleeps() -> None:

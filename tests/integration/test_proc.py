@@ -98,7 +98,7 @@ CATCHING = (
 def python(scene: AttemptScene, name: str, program: str) -> str:
     """The command that runs it."""
     Path(scene.home, name).write_text(program)
-    return f"{sys.executable} {scene.home}/{name}"
+    return f"'{sys.executable}' {scene.home}/{name}"
 
 
 def catchers(scene: AttemptScene, armed: Armed, ready: int) -> tuple[ProcessName, ...]:

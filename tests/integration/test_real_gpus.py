@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -171,8 +172,6 @@ class GuestMaster(Master):
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.process.stdout.close()
-        import json
-
         self.ready = json.loads(line)
         return self.ready
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_stage import Stage, staged, until
+from cli_stage import Stage, staged
+
+from tests.support.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "run_batch.sh"
 
@@ -24,7 +26,7 @@ def stage() -> Iterator[Stage]:
         shutil.copy(SCRIPT, f"{stage.folder}/checkout/run_batch.sh")
         os.mkdir(f"{stage.folder}/bin")
         program = Path(f"{stage.folder}/bin/lab-gpu")
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m lab_gpu "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lab_gpu "$@"\n')
         program.chmod(0o755)
         stage.env["PATH"] = f"{stage.folder}/bin:/usr/bin:/bin"
         stage.write("tasks.json", '{"tasks": [{"cmd": "a"}, {"cmd": "b", "retries": 0}]}')
@@ -41,7 +43,7 @@ def start(stage: Stage, *words: str, before: tuple[str, ...] = (), **env: str) -
 
 
 def end(stage: Stage, failed: tuple[int, ...] = ()) -> None:
-    until(lambda: stage.master.bodies("/api/v1/wait"))
+    wait_until(lambda: stage.master.bodies("/api/v1/wait"))
     for number in list(stage.master.tasks):
         stage.master.become(number, "running")
         if number in failed:
@@ -128,7 +130,7 @@ def test_the_checkouts_own_environment_comes_first(stage: Stage) -> None:
 
 def test_it_survives_nohup_and_a_lost_terminal(stage: Stage) -> None:
     child = start(stage, "tasks.json", before=("nohup",))
-    until(lambda: stage.master.bodies("/api/v1/wait"))
+    wait_until(lambda: stage.master.bodies("/api/v1/wait"))
     os.killpg(child.pid, signal.SIGHUP)
     end(stage)
     out, _ = child.communicate(timeout=60)

@@ -172,6 +172,15 @@ def test_restart_keeps_what_is_not_given(home: str) -> None:
     assert "--manual-tick" not in note(home)["argv"]
 
 
+def test_a_restart_that_cannot_be_leaves_a_master_as_it_was(home: str) -> None:
+    server(home, "start", "--manual-tick")
+    done = server(home, "restart", "--port", "1")
+    assert done.returncode == 2 and "cannot listen on port 1: it is in use" in done.stderr
+    assert "runs again with the settings of before" in done.stderr
+    assert "--manual-tick" in note(home)["argv"] and "--port" not in note(home)["argv"]
+    assert server(home, "status").returncode == 0
+
+
 def test_restart_where_none_runs_starts_one(home: str) -> None:
     Path(home, "settings.json").write_text('{"manual_tick": true}')
     done = server(home, "restart")

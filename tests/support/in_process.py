@@ -16,7 +16,7 @@ from lab_gpu.core.model import NewTask, ProcessName, Request
 from lab_gpu.core.snapshot import HostFacts
 from lab_gpu.service import settle
 from lab_gpu.service.gpu_book import GpuBook
-from lab_gpu.service.house import Caller, House, Standing
+from lab_gpu.service.house import House, Standing
 from lab_gpu.service.launch import Launcher
 from lab_gpu.service.log_names import LogNames
 from lab_gpu.service.observe import Observer
@@ -27,6 +27,7 @@ from lab_gpu.service.recover import recover
 from lab_gpu.service.start import begin_launched, start_launched
 from lab_gpu.store.database import Database
 from lab_gpu.store.ledger import Ledger
+from lab_gpu.wire.inside import Caller
 
 ALICE = Caller(uid=1000, user="alice")
 
@@ -77,6 +78,9 @@ class PretendEngine:
             del self.host.attempts[armed.order.directory]
 
     def reap(self, process: ProcessName) -> None: ...
+
+    def has_folder(self, directory: str) -> bool:
+        return True
 
     def exit_record(self, directory: str) -> ExitRecord | None:
         attempt = self.host.attempts.get(directory)

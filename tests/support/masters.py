@@ -10,25 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from lab_gpu.client.transport import Api, find_master
-
-PATIENCE_S = 30.0
-
-
-def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-    """What `condition` answers once it is true."""
-    end = time.monotonic() + patience_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {patience_s:.0f} s in vain: {what}")
-        time.sleep(0.01)
+from tests.support.waiting import PATIENCE_S, wait_until
 
 
 class Master:

@@ -1,3 +1,5 @@
+"""The first blocked ask gets a reservation; who may go ahead of it, beside it or behind it."""
+
 from __future__ import annotations
 
 from dataclasses import replace

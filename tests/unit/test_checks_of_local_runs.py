@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab_gpu.cli import local_env, local_log, oom_text
+from lab_gpu.cli import local_env, local_log
 from lab_gpu.core.errors import Refused
+from lab_gpu.runner import oom_text
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_conda_is_found_on_path_too(conda_root: Path) -> None:
 
 
 def test_an_unknown_environment_names_those_there_are(conda_root: Path) -> None:
-    with pytest.raises(Refused, match=r"cannot use the environment 'yours': there are base, mine; "):
+    with pytest.raises(Refused, match=r"cannot use the environment 'yours': .*; there are: base, mine$"):
         local_env.activation_lines("yours", {"PATH": f"{conda_root}/bin"})
 
 
@@ -48,7 +49,7 @@ def test_a_venv_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     assert local_env.activation_lines("./venv", {}) == [f"source {tmp_path}/venv/bin/activate || exit"]
     assert local_env.activation_lines("venv", {}) == [f"source {tmp_path}/venv/bin/activate || exit"]
-    with pytest.raises(Refused, match="neither bin/activate nor conda-meta"):
+    with pytest.raises(Refused, match="name the folder that holds bin/activate or conda-meta"):
         local_env.activation_lines("./venv/bin", {})
 
 

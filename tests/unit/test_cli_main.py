@@ -11,7 +11,7 @@ import pytest
 
 from lab_gpu.cli import frame
 from lab_gpu.cli.main import COMMANDS, GROUPS, build_parser, command_parser
-from lab_gpu.core.errors import Refused
+from lab_gpu.core.errors import NoMaster, Refused
 
 
 def module_of(name: str) -> ModuleType:
@@ -77,8 +77,6 @@ def test_no_abbreviations() -> None:
 
 
 def test_patience_ends() -> None:
-    from lab_gpu.core.errors import NoMaster
-
     asked = []
 
     def ask() -> None:

@@ -160,6 +160,11 @@ def test_a_file_in_another_style_is_left_alone() -> None:
     assert Path(config.user_file()).read_text() == "{host: old, submit: {mem: 4G}}\n"
 
 
+def test_a_null_is_nothing_and_a_quoted_one_is_a_word() -> None:
+    text = 'host: null\nlog_root: ~\nsubmit:\n  mem:\n  name: "null"\n  queue: "~"\n'
+    assert config._read_yaml("f", text) == {"submit.name": "null", "submit.queue": "~"}
+
+
 @given(st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=20).filter(str.strip))
 def test_any_value_survives_the_file(value: str) -> None:
     text = config._changed("", "submit.name", value)

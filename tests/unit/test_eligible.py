@@ -1,3 +1,5 @@
+"""Why a task is not in the line at all, in the words a person reads."""
+
 from __future__ import annotations
 
 from lab_gpu.core.eligible import eligible

@@ -1,3 +1,5 @@
+"""What `why` says of each GPU, of the start to expect, and of what would let it start now."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Commands that differ in values only are known by one signature; their last runs tell the next one's length."""
+
 from __future__ import annotations
 
 import pytest

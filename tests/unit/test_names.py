@@ -1,3 +1,5 @@
+"""A GPU type is named by whole words of the card's name, in their order."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""When it is night in the master's zone, and what the night does to priorities."""
+
 from __future__ import annotations
 
 import pytest

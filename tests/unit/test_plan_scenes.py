@@ -1,3 +1,5 @@
+"""The planner in small scenes: who goes first, onto which GPUs, and why the others wait."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""A policy document becomes a Policy, or is refused with every mistake named."""
+
 from __future__ import annotations
 
 from dataclasses import fields, replace

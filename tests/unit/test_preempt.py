@@ -1,3 +1,5 @@
+"""Who is pushed out for whom: as few as it takes, and nobody for nothing."""
+
 from __future__ import annotations
 
 from lab_gpu.core.policy import Policy

@@ -8,8 +8,8 @@ import pytest
 
 from lab_gpu.core.errors import Refused
 from lab_gpu.core.model import Activation
+from lab_gpu.runner.environments import Environments
 from lab_gpu.service import login_env
-from lab_gpu.service.environments import Environments
 
 
 def conda(root: Path, *names: str) -> Path:
@@ -73,7 +73,7 @@ def test_an_unknown_name_is_answered_with_those_there_are_nearest_first(tmp_path
 
 
 def test_without_any_conda_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab_gpu.service.environments._USUAL_ROOTS", ("~/miniconda3",))
+    monkeypatch.setattr("lab_gpu.runner.environments._USUAL_ROOTS", ("~/miniconda3",))
     with pytest.raises(Refused, match="no conda was found"):
         Environments({}, str(tmp_path)).find("x", None, "/")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab_gpu.cli.ids import ranges
 from lab_gpu.core import units
 from lab_gpu.core.errors import Refused
 
@@ -115,8 +116,6 @@ def test_unreadable_ids(words: str | list[str]) -> None:
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=60, unique=True))
 def test_ids_and_ranges_are_each_others_way_back(ids: list[int]) -> None:
-    from lab_gpu.cli.ids import ranges
-
     assert units.parse_ids(ranges(ids)) == ids
 
 
@@ -170,8 +169,6 @@ def test_a_begin_time_is_the_clock_on_the_wall_after_a_change_to_summer_time() -
 
 @given(st.dates(datetime(1900, 1, 1).date(), datetime(2400, 1, 1).date()))
 def test_days_are_counted_as_the_calendar_does(day: object) -> None:
-    from datetime import date
-
     assert isinstance(day, date)
     assert units.days_since_1970(day.year, day.month, day.day) == (day - date(1970, 1, 1)).days
 

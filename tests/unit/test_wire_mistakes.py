@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab_gpu.wire.mistakes import mistakes, nearest
+from lab_gpu.core.nearest import nearest_first
+from lab_gpu.wire.mistakes import mistakes
 from lab_gpu.wire.tasks import ActionsBody, ChangesBody, SubmitBody, WaitBody
 
 
@@ -83,4 +84,4 @@ def test_what_is_not_in_a_body_is_named_by_its_parameter() -> None:
 
 
 def test_the_nearest_word_comes_first() -> None:
-    assert nearest("mem_mb", ["gpus", "mem_mib", "name"])[0] == "mem_mib"
+    assert nearest_first("mem_mb", ["gpus", "mem_mib", "name"])[0] == "mem_mib"

@@ -16,7 +16,8 @@ from starlette.routing import Match
 
 from lab_gpu.api.live import ClientGone
 from lab_gpu.core.errors import LabGpuError, NotFound, Refused
-from lab_gpu.wire.mistakes import mistakes, nearest
+from lab_gpu.core.nearest import nearest_first
+from lab_gpu.wire.mistakes import mistakes
 
 _SHOWN = 1  # in the sentence; all of them stand in `problems`
 
@@ -119,6 +120,7 @@ async def known_query(request: Request) -> None:
     known = [each.alias for each in request.scope["route"].dependant.query_params]
     unknown = [name for name in request.query_params if name not in known]
     if unknown:
-        hint = f"the nearest is '{nearest(unknown[0], known)[0]}'" if known else "this address takes none"
+        near = nearest_first(unknown[0], known)
+        hint = f"the nearest is '{near[0]}'" if near else "this address takes none"
         found = tuple(f"there is no parameter '{name}'" for name in unknown)
         raise Refused(f"cannot read the request: {found[0]}; {hint}", found)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lab_gpu.cli.frame import nearest
 from lab_gpu.cli.task_flags import BY_NAME, Field, read_after
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.nearest import nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,11 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lab_gpu.core.network_mounts import is_network
+
 OK, WARN, BAD = "ok", "warn", "bad"
-NETWORK_FILE_SYSTEMS = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p")
-)
-NETWORK_IN_USER_SPACE = frozenset(("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs"))
 LEAST_FREE_BYTES, SCARCE_FREE_BYTES = 256 << 20, 2 << 30
 LEAST_INOTIFY_INSTANCES = 64
 EARLIEST_SANE_TIME = 1_735_689_600  # 2025-01-01: no clock is right before this was written
@@ -200,7 +198,7 @@ def nearest_folder(path: str) -> str:
 def file_system(path: str, mounts: str) -> Finding:
     """`mounts` is the text of /proc/self/mounts."""
     kind = file_system_of(os.path.realpath(path), mounts)
-    if kind in NETWORK_FILE_SYSTEMS | NETWORK_IN_USER_SPACE:
+    if is_network(kind):
         return Finding(
             "file system",
             WARN,

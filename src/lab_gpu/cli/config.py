@@ -145,7 +145,7 @@ def check_key(key: str, place: str) -> None:
     section, _, name = key.partition(".")
     if section == SECTION and name.replace("-", "_") in BY_NAME:
         return
-    from lab_gpu.cli.frame import nearest
+    from lab_gpu.core.nearest import nearest
 
     known = [*GENERAL, *(f"{SECTION}.{field}" for field in BY_NAME)]
     close = f"{SECTION}.{key}" if f"{SECTION}.{key}" in known else nearest(key, known)
@@ -184,7 +184,7 @@ def _read_yaml(path: str, text: str) -> Values:
     import yaml
 
     try:
-        document = yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        document = yaml.load(text, Loader=_texts_and_nothing())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -197,12 +197,23 @@ def _read_yaml(path: str, text: str) -> Values:
     values: Values = {}
     for key, value in document.items():
         if key == SECTION and isinstance(value, dict):
-            values |= {
-                f"{SECTION}.{name}": each for name, each in value.items() if each not in ("", "null", "~")
-            }
-        elif value not in ("", "null", "~"):
+            values |= {f"{SECTION}.{name}": each for name, each in value.items() if each not in ("", None)}
+        elif value not in ("", None):
             values[str(key)] = value
     return values
+
+
+def _texts_and_nothing() -> Any:
+    """Reads every value as text, but for a null without quotes, which is nothing."""
+    import yaml
+
+    class Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+        pass
+
+    tag = "tag:yaml.org,2002:null"
+    Loader.add_implicit_resolver(tag, re.compile(r"(?:~|null)?$"), ["~", "n", ""])
+    Loader.add_constructor(tag, lambda *_: None)
+    return Loader
 
 
 def change_file(path: str, key: str, value: str | None) -> None:

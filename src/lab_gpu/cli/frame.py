@@ -9,6 +9,7 @@ import argparse
 import sys
 
 from lab_gpu.core.errors import Broken, NoMaster, Refused
+from lab_gpu.core.nearest import nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,13 +78,6 @@ def parse_words(parser: Parser, words: list[str]) -> argparse.Namespace:
     args = parser.parse_args(words)
     args.rest = rest
     return args
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return close[0] if close else None
 
 
 def add_master_flags(parser: argparse.ArgumentParser) -> None:

@@ -160,8 +160,8 @@ def _module(name: str) -> ModuleType:
 
 
 def _unknown(word: str, known: list[str], before: str) -> LabGpuError:
-    from lab_gpu.cli.frame import nearest
     from lab_gpu.core.errors import Refused
+    from lab_gpu.core.nearest import nearest
 
     close = nearest(word, known)
     advice = f"did you mean {PROGRAM} {before}{close}?" if close else f"see {PROGRAM} --help"

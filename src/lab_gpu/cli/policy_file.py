@@ -61,7 +61,7 @@ def _text(path: str) -> str:
 
 def _refused(path: str, problems: list[str]) -> Refused:
     count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-    return Refused(f"cannot use {os.path.basename(path)}: it has {count}; correct them:", tuple(problems))
+    return Refused(f"cannot use {os.path.basename(path)}: it has {count}; correct it:", tuple(problems))
 
 
 def _place(error: yaml.YAMLError) -> str:

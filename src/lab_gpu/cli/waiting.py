@@ -8,6 +8,7 @@ from lab_gpu.core.errors import LabGpuTimeoutError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
     from typing import Any
 
     from lab_gpu.client.transport import Api
@@ -74,6 +75,15 @@ def summary(tasks: list[Json]) -> list[str]:
     words = ", ".join(f"{count} {state}" for state, count in counts.items())
     bad = [task for task in tasks if task["state"] in ("failed", "cancelled")]
     return [f"{len(tasks)} tasks: {words}", *(f"  {epitaph(task)}" for task in bad)]
+
+
+def tell(args: argparse.Namespace, ended: list[Json], document: object) -> None:
+    """The end as the flags want it: `document` as JSON, the summary, or nothing."""
+    if args.json:
+        frame.print_json(document)
+    elif not args.quiet:
+        for line in summary(ended):
+            frame.out(line)
 
 
 def detached(ids: list[int]) -> str:

@@ -20,6 +20,7 @@ from lab_gpu.client import unit
 from lab_gpu.client.transport import find_master
 from lab_gpu.client.whereabouts import is_alive, is_outdated, running_note
 from lab_gpu.core import places
+from lab_gpu.core.attempts import ATTEMPT_VARIABLES
 from lab_gpu.core.errors import BY_SLUG, Broken, LabGpuError, NoMaster, Refused
 
 Say = Callable[[str], object]
@@ -27,17 +28,6 @@ Say = Callable[[str], object]
 MASTER_COMMAND: Sequence[str] = (sys.executable, "-m", "lab_gpu.daemon")
 READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0
-# What an attempt's environment says of it: a master started inside one must not pass for a part of it.
-OF_AN_ATTEMPT = (
-    "LAB_GPU_TASK_ID",
-    "LAB_GPU_ATTEMPT",
-    "LAB_GPU_UNI_ID",
-    "LAB_GPU_NAME",
-    "LAB_GPU_GRACE_S",
-    "LAB_GPU_MEM_MB",
-    "LAB_GPU_SUBMIT_DIR",
-    "LAB_GPU_ARRAY_INDEX",
-)
 # Run between us and the master, so that it is nobody's child and nobody has to collect it.
 _STEP_AWAY = "import os, sys\nif os.fork():\n    os._exit(0)\nos.execv(sys.argv[1], sys.argv[1:])"
 
@@ -136,17 +126,37 @@ def stop(home: str) -> bool:
     return True
 
 
-def restart(home: str, say: Say | None = None, options: StartOptions | None = None) -> dict[str, Any]:
-    """Stop and start with the settings of before; a master found replaced meanwhile is left as it is."""
+def restart(
+    home: str, say: Say | None = None, options: StartOptions | None = None, before: StartOptions | None = None
+) -> dict[str, Any]:
+    """Stop and start with the settings of before; a master found replaced meanwhile is left as it is.
+
+    Where the new one cannot be, one as `before` takes its place again.
+    """
     with _one_at_a_time(home):
         if options is None and not is_outdated(home):
             return running_note(home) or {}
-        before = (running_note(home) or {}).get("version")
-        stop(home)
-        ready = start_master(options or _private(home), say)
+        version = (running_note(home) or {}).get("version")
+        ran = stop(home)
+        try:
+            ready = start_master(options or _private(home), say)
+        except LabGpuError:
+            if ran and before is not None:
+                _go_back(before, say)
+            raise
     if say is not None and options is None:
-        say(f"lab-gpu: the master was of version {before}: it was replaced by this one's; tasks run on")
+        say(f"lab-gpu: the master was of version {version}: it was replaced by this one's; tasks run on")
     return ready
+
+
+def _go_back(before: StartOptions, say: Say | None) -> None:
+    """The error that brought us here is told in any case."""
+    try:
+        start_master(before)
+    except LabGpuError:
+        return
+    if say is not None:
+        say("lab-gpu: the master runs again with the settings of before")
 
 
 def _private(home: str) -> StartOptions:
@@ -187,7 +197,7 @@ def _one_at_a_time(home: str) -> Iterator[None]:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    environment = {name: value for name, value in environ.items() if name not in OF_AN_ATTEMPT}
+    environment = {name: value for name, value in environ.items() if name not in ATTEMPT_VARIABLES}
     if environment.get("PYTHONPATH"):  # the master's working directory is another one
         folders = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(folder) for folder in folders if folder)

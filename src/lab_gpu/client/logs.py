@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from lab_gpu.client.log_paper import paper_for
 from lab_gpu.client.log_teller import FINAL, LogTeller
 
@@ -68,7 +70,5 @@ def _taken(written: list[bytes]) -> list[str]:
 
 
 def _to_stdout(content: bytes) -> None:
-    import sys
-
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()

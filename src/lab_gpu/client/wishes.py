@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypedDict
 
 from lab_gpu.core import units
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.nearest import nearest
 
 Size = str | int | float
 Duration = str | int | float
@@ -114,6 +115,8 @@ def commands_of(
 
 
 def _filled(template: str, values: Mapping[str, object]) -> str:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"each of params names its values, as in {{'seed': 1}}; {values!r} does not")
     for name in values:
         if f"{{{name}}}" not in template:
             raise Refused(
@@ -205,9 +208,6 @@ def _is_text(word: str) -> bool:
 def _check_names(options: Mapping[str, Any], known: Mapping[str, Any], what: str) -> None:
     for name in options:
         if name not in known:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, list(known), n=1)
-            raise TypeError(
-                f"a {what} has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-            )
+            close = nearest(name, known)
+            advice = f"; did you mean {close!r}?" if close else ""
+            raise TypeError(f"a {what} has no option {name!r}{advice}")

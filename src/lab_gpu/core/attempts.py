@@ -8,6 +8,18 @@ from dataclasses import dataclass, field
 from lab_gpu.core.ids import TaskId
 from lab_gpu.core.model import Activation, ProcessName
 
+# What an attempt's environment says of it: neither another attempt nor a master started inside one may inherit it.
+ATTEMPT_VARIABLES = (
+    "LAB_GPU_TASK_ID",
+    "LAB_GPU_ATTEMPT",
+    "LAB_GPU_UNI_ID",
+    "LAB_GPU_NAME",
+    "LAB_GPU_GRACE_S",
+    "LAB_GPU_MEM_MB",
+    "LAB_GPU_SUBMIT_DIR",
+    "LAB_GPU_ARRAY_INDEX",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchOrder:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from math import isfinite
 
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.nearest import nearest
 from lab_gpu.core.night import minute_of_day
 from lab_gpu.core.units import LONGEST_S, parse_duration_s, parse_size_mib
 
@@ -91,8 +91,8 @@ def changed(old: Policy, new: Policy) -> list[str]:
 
 def _read(key: str, value: object, knows_zone: Callable[[str], bool] | None) -> object:
     if key not in READERS:
-        near = get_close_matches(key, KEYS, 1, 0.6)
-        raise _Mistake(f"there is no such key; did you mean {near[0]}?" if near else "there is no such key")
+        near = nearest(key, KEYS)
+        raise _Mistake(f"there is no such key; did you mean {near}?" if near else "there is no such key")
     if value is None and key not in OPTIONAL:
         raise _Mistake(f"it has no value; the default is {_shown(DEFAULTS[key])}")
     if value is None:

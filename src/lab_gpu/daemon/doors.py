@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -32,6 +33,7 @@ from lab_gpu.api.live import Live
 from lab_gpu.core.errors import Broken, LabGpuError
 from lab_gpu.core.policy import parse_policy
 from lab_gpu.daemon.link import Link
+from lab_gpu.daemon.own_log import OwnLog
 from lab_gpu.service.counts import Counts
 from lab_gpu.service.login_env import LoginEnvironment, home_of
 from lab_gpu.service.submit import Desk, Owner
@@ -39,6 +41,7 @@ from lab_gpu.service.views import Rows, Views
 from lab_gpu.store.reader import Reader, open_read_only
 from lab_gpu.wire.inside import Caller, Settings
 
+MOST_OPEN = 65536
 FAREWELL_S = 0.1  # for answers under way when the end has come
 _IN_A_THREAD = frozenset({"list"})  # filters may have to look at every task there is
 _PEER = struct.Struct("3i")
@@ -193,6 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
         signal.SIGINT, signal.SIG_IGN
     )  # a Ctrl-C is the loop's to answer; the link tells us of the end
     gc.set_threshold(20_000, 20, 50)
+    _raise_limit()
     try:
         asyncio.run(_run(args.link_fd, args.listen_fd))
     except LabGpuError as error:
@@ -201,12 +205,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _raise_limit() -> None:
+    """A thousand connections that say nothing must not shut the others out. No task inherits it from here."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else MOST_OPEN
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, max(soft, MOST_OPEN)), hard))
+
+
 async def _run(link_fd: int, listen_fds: list[int]) -> None:
     await Doors().run(socket.socket(fileno=link_fd), [socket.socket(fileno=fd) for fd in listen_fds])
 
 
 if __name__ == "__main__":
+    sys.stderr = OwnLog()
     code = main()
-    sys.stderr.flush()
     # A worker may hang on a file system that went away; nothing is left here that it could lose.
     os._exit(code)

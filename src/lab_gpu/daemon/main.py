@@ -9,12 +9,13 @@ import pwd
 import secrets
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab_gpu.core.errors import LabGpuError
+from lab_gpu.core.errors import Broken, LabGpuError
 from lab_gpu.core.places import database_path, log_path, state_path, token_path
 from lab_gpu.core.policy import parse_policy, policy_to_doc
 from lab_gpu.core.readings import parse_readings
@@ -41,7 +42,7 @@ from lab_gpu.service.observe import Observer
 from lab_gpu.service.projection import Projection
 from lab_gpu.service.recover import recover
 from lab_gpu.service.timers import Timers
-from lab_gpu.store.database import Database
+from lab_gpu.store.database import Database, unusable
 from lab_gpu.store.ledger import Ledger
 from lab_gpu.store.reader import Reader
 
@@ -66,12 +67,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         ground = _prepare(options)
+        house, doors, loop = _open_house(ground)
     except HomeTaken as taken:
         return _tell_taken(options, taken)
     except LabGpuError as error:
-        _tell(options, {"error": str(error), "exit": error.exit_code})
-        return error.exit_code
-    return _serve(ground)
+        return _tell_why_not(options, error)
+    except sqlite3.Error as error:
+        return _tell_why_not(options, unusable(database_path(options.home), error))
+    except OSError as error:
+        why = f"cannot start a master in {options.home}: {error.strerror or error}"
+        return _tell_why_not(
+            options, Broken(f"{why}; make room there, or set LAB_GPU_HOME to another folder")
+        )
+    try:
+        loop.run()
+    finally:
+        _close(ground, house, doors)
+    return 0
+
+
+def _tell_why_not(options: Options, error: LabGpuError) -> int:
+    _tell(options, {"error": str(error), "exit": error.exit_code})
+    return error.exit_code
 
 
 def _prepare(options: Options) -> Ground:
@@ -95,7 +112,7 @@ def _prepare(options: Options) -> Ground:
 def _token(home: str) -> str:
     path = token_path(home)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except FileNotFoundError:
         token = secrets.token_urlsafe(32)
@@ -105,16 +122,12 @@ def _token(home: str) -> str:
         return token
 
 
-def _serve(ground: Ground) -> int:
+def _open_house(ground: Ground) -> tuple[House, DoorsProcess, Loop]:
     ledger = Ledger(ground.database)
     standing = _standing(ground, ledger)
     house = _house(ground, ledger, standing)
     doors = DoorsProcess(ground.listening, lambda: _settings(ground, house))
-    try:
-        _choose_policy(house, ground.options)
-    except LabGpuError as error:
-        _tell(ground.options, {"error": str(error), "exit": error.exit_code})
-        return error.exit_code
+    _choose_policy(house, ground.options)
     doors.start()
     house.book.read(*house.observer.read_now())
     with ground.database.transaction():
@@ -136,11 +149,7 @@ def _serve(ground: Ground) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # a collection in the middle of a hand-off would be felt
-    try:
-        loop.run()
-    finally:
-        _close(ground, house, doors)
-    return 0
+    return house, doors, loop
 
 
 def _standing(ground: Ground, ledger: Ledger) -> Standing:
@@ -216,7 +225,7 @@ def _virtual_readings(standing: Standing) -> dict[str, dict[str, dict[str, float
             return parse_readings(file.read())
     except FileNotFoundError:
         return {}
-    except (OSError, LabGpuError) as error:
+    except (OSError, UnicodeDecodeError, LabGpuError) as error:
         standing.warnings.append(f"cannot use {path}: {error}")
         return {}
 
@@ -315,8 +324,8 @@ def _tell(options: Options, doc: dict[str, Any]) -> None:
 def _tell_taken(options: Options, taken: HomeTaken) -> int:
     try:
         with open(state_path(options.home), encoding="utf-8") as file:
-            running = json.load(file)
-    except (OSError, ValueError):
+            running = dict(json.load(file) or taken.holder)
+    except (OSError, ValueError, TypeError):
         running = dict(taken.holder)
     same = running.get("settings") == options.lasting()
     where = running.get("url") or running.get("socket") or options.home

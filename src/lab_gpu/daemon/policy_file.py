@@ -19,7 +19,7 @@ def read_policy(path: str) -> object:
         raise Refused(
             f"cannot read the policy {path}: {error.strerror}; name another file with --policy"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # no UTF-8, no such day, nested without end
         where = getattr(error, "problem_mark", None)
         line = f" in line {where.line + 1}" if where else ""
         raise Refused(f"cannot read the policy {path}: it is no YAML{line}; correct it") from None

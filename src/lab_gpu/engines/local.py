@@ -142,13 +142,17 @@ class LocalEngine:
             self._joined.discard(uni_id)
             self._cgroups.remove(uni_id)
 
+    def has_folder(self, directory: str) -> bool:
+        return os.path.isdir(directory)
+
     def exit_record(self, directory: str) -> ExitRecord | None:
         record = scripts.parse_record(_file(directory, scripts.EXIT_NAME))
         return record or scripts.parse_record_in_begun(_file(directory, scripts.BEGUN_NAME))
 
     def close_report(self, directory: str, record: ExitRecord) -> None:
         try:
-            with open(f"{directory}/{report.REPORT_NAME}", "r+b", buffering=0) as file:
+            flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC  # a task may have made it a pipe
+            with open(os.open(f"{directory}/{report.REPORT_NAME}", flags), "r+b", buffering=0) as file:
                 so_far = file.read(RECORD_LIMIT_BYTES).decode("utf-8", "replace")
                 if report.EXIT_HEADING not in so_far:
                     file.write(report.exit_text(record.code, record.at, so_far).encode())
@@ -301,7 +305,9 @@ def _opened_log(path: str) -> tuple[int, bool]:
     try:
         return os.open(path, flags | os.O_EXCL, 0o666), True
     except FileExistsError:
-        return os.open(path, flags, 0o666), False
+        fd = os.open(path, flags | os.O_NONBLOCK, 0o666)  # a pipe there must not keep us waiting
+        os.set_blocking(fd, True)
+        return fd, False
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return os.open(path, flags, 0o666), True

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lab_gpu.core.model import ProcessName
 
-_GONE = (FileNotFoundError, ProcessLookupError, PermissionError, IsADirectoryError)
+_GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError, PermissionError, IsADirectoryError)
 _SHELLS = frozenset(("bash", "sh", "rbash"))
 SCRIPT_LIMIT_BYTES = 1 << 20
 
@@ -29,12 +29,13 @@ class Stat:
 
 def content(path: str, limit: int = 65536) -> bytes | None:
     try:
-        fd = os.open(path, os.O_RDONLY)
+        # A task may have put a pipe in the place of a file of its own: it must not keep us waiting.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except _GONE:
         return None
     try:
         return _all_of(fd, limit)
-    except _GONE:
+    except (*_GONE, BlockingIOError):
         return None
     finally:
         os.close(fd)

@@ -1,26 +1,17 @@
-"""Where a path really lies, and the room left there. A path that does not exist yet counts as its parent."""
+"""Where a path really lies. A path that does not exist yet counts as its parent."""
 
 from __future__ import annotations
 
 import os
 
-_TYPES = (
-    "9p acfs afs beegfs ceph cifs coda davfs glusterfs gpfs lustre ncp ncpfs nfs nfs4 ocfs2 orangefs panfs"
-    " pvfs2 quobyte smb3 smbfs wekafs"
-)
-_FUSE_PROGRAMS = (
-    "beegfs-ondemand ceph ceph-fuse cvmfs davfs2 gcsfuse glusterfs goofys juicefs JuiceFS mfs moosefs"
-    " mountpoint-s3 rclone s3fs seaweedfs smbnetfs sshfs"
-)
-NETWORK_TYPES = frozenset(_TYPES.split())
-NETWORK_FUSE = frozenset(_FUSE_PROGRAMS.split())
+from lab_gpu.core.network_mounts import is_network
+
 _OCTAL = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 def on_network(path: str) -> bool:
     """Whether other hosts may write there too: locks and write-ahead logs are not safe then."""
-    kind, _, program = file_system_type(path).partition(".")
-    return program in NETWORK_FUSE if kind == "fuse" else kind in NETWORK_TYPES
+    return is_network(file_system_type(path))
 
 
 def file_system_type(path: str) -> str:
@@ -28,12 +19,6 @@ def file_system_type(path: str) -> str:
     real = existing(path)
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
         return type_of_mount(mounts.read(), real, os.stat(real).st_dev)
-
-
-def free_bytes(path: str) -> int:
-    """What we may still write there; root's own reserve is not counted."""
-    room = os.statvfs(existing(path))
-    return room.f_bavail * room.f_frsize
 
 
 def existing(path: str) -> str:

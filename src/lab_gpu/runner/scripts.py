@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from shlex import quote
 
-from lab_gpu.core.attempts import Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder
+from lab_gpu.core.attempts import ATTEMPT_VARIABLES, Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder
 from lab_gpu.core.model import Activation, ProcessName
 from lab_gpu.runner import report
 
@@ -20,17 +20,7 @@ PIPE_FD = 9  # below 10: bash keeps its own descriptors from there on
 
 # An option of the shell that submitted (noexec, xtrace, nounset) would change or stop our lines.
 _SHELL_OPTIONS = ("SHELLOPTS", "BASHOPTS")
-_OURS_IF_KNOWN = (
-    "LAB_GPU_TASK_ID",
-    "LAB_GPU_ATTEMPT",
-    "LAB_GPU_UNI_ID",
-    "LAB_GPU_NAME",
-    "LAB_GPU_GRACE_S",
-    "LAB_GPU_MEM_MB",
-    "LAB_GPU_SUBMIT_DIR",
-    "LAB_GPU_ARRAY_INDEX",
-)
-_NEVER_PASSED = frozenset((*_SHELL_OPTIONS, *_OURS_IF_KNOWN, "LAB_GPU_TOKEN", "CUDA_VISIBLE_DEVICES"))
+_NEVER_PASSED = frozenset((*_SHELL_OPTIONS, *ATTEMPT_VARIABLES, "LAB_GPU_TOKEN", "CUDA_VISIBLE_DEVICES"))
 _FRACTION, _GROWTH = "XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_GPU_ALLOW_GROWTH"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -194,10 +184,6 @@ def _clock(variable: str) -> str:
     return (
         f"{variable}=${{EPOCHREALTIME-}}; [ -n \"${variable}\" ] || builtin printf -v {variable} '%(%s)T' -1"
     )
-
-
-def _indented(text: str) -> str:
-    return text.rstrip("\n").replace("\n", "\n  ")
 
 
 def _encoded(text: str) -> bytes:

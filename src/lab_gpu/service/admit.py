@@ -12,8 +12,9 @@ from lab_gpu.core.ids import TaskId
 from lab_gpu.core.inventory import impossible
 from lab_gpu.core.model import After, NewTask, Request, TaskState
 from lab_gpu.service.chains import fail_dependent
-from lab_gpu.service.house import Answer, Caller, House
+from lab_gpu.service.house import Answer, House
 from lab_gpu.service.projection import OpenTask, satisfied
+from lab_gpu.wire.inside import Caller
 
 
 def add_tasks(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:

@@ -10,8 +10,9 @@ from lab_gpu.core.errors import Refused
 from lab_gpu.core.model import TaskState
 from lab_gpu.core.policy import Policy, changed, parse_policy, policy_to_doc
 from lab_gpu.service.answers import waiting_for
-from lab_gpu.service.house import Answer, Caller, House
+from lab_gpu.service.house import Answer, House
 from lab_gpu.service.planning import gpus_doc, run_pass
+from lab_gpu.wire.inside import Caller
 
 MOST_LISTED = 1000
 

@@ -10,7 +10,8 @@ from lab_gpu.core.ids import NodeName
 from lab_gpu.core.model import DeclaredNode
 from lab_gpu.core.names import is_of_type
 from lab_gpu.service.gpu_book import Closed
-from lab_gpu.service.house import Answer, Caller, House
+from lab_gpu.service.house import Answer, House
+from lab_gpu.wire.inside import Caller
 
 GIB = 1024
 DEFAULT_VIRTUAL_MIB = 24 * GIB

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from lab_gpu.core.claims import OthersClaim
 from lab_gpu.core.ids import GpuUuid, NodeName
 from lab_gpu.core.model import DeclaredNode, Grant, ProcessName
 from lab_gpu.core.readings import VIRTUAL_PREFIX, ForeignUse, foreign_use, really_used, virtual_facts
 from lab_gpu.core.snapshot import GpuFacts, GpuView, HostFacts, NodeView, Running
-from lab_gpu.service.ports import OthersClaim
 
 UNRELEASED_SLACK_MIB = 256
 NOBODY = ForeignUse()

@@ -19,10 +19,11 @@ from lab_gpu.service.observe import Observer
 from lab_gpu.service.ports import Claims, Engine
 from lab_gpu.service.projection import Projection
 from lab_gpu.store.ledger import Ledger
-from lab_gpu.wire.inside import Caller
 
 if TYPE_CHECKING:
     from lab_gpu.service.outside import OutsideRun
+
+Answer = dict[str, Any]  # a document, for whoever asked
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Live:
     runner_gone: bool = False  # its shell is over
     sweep_began_at: float | None = None  # what it left behind is being ended
     swept: Sent = field(default_factory=Sent)
+    stuck_since: float | None = None  # nothing of it is left but its shell, which does not end
     watched: set[ProcessName] = field(default_factory=set)
     limit_at: float | None = None
     launch_problem: str | None = None
@@ -125,9 +127,6 @@ class House:
     def refusal_of(self, key: GroupKey | None) -> Refusal | None:
         return self.plan.refusals.get(key) if key else None
 
-    def live_by_attempt(self, attempt: AttemptId) -> Live | None:
-        return next((live for live in self.live.values() if live.id == attempt), None)
-
     def known_children(self) -> Iterable[int]:
         """Processes of ours that are no strays: the doors, runners of live attempts, and shells that wait."""
         yield self.doors_pid()
@@ -137,8 +136,3 @@ class House:
                 yield live.runner.pid
         for _, ready in self.to_start:
             yield ready.armed.process.pid
-
-
-Answer = dict[str, Any]
-
-__all__ = ["Answer", "Caller", "House", "Live", "Standing"]

@@ -28,7 +28,6 @@ class Ready:
     attempt: AttemptId
     armed: Armed
     spec: TaskSpec
-    moved_log: tuple[AttemptId, str, str] | None  # an older attempt's row, its log's old and new name
 
 
 class Launcher:
@@ -47,12 +46,24 @@ class Launcher:
 
     def arm(self, task: OpenTask, now: float) -> Ready:
         """Directory, scripts, log and a waiting shell. Raises LaunchFailed. Writes the row into the open transaction."""
-        order, spec = self._order(task)
-        moved = self._move_older_log(task.id, order.log_path)
+        try:
+            order, spec = self._order(task)
+            self._move_older_log(task.id, order.log_path)
+        except OSError as error:
+            raise LaunchFailed(_no_room(task.id, error)) from None
         armed = self._engine.arm(order)
-        attempt = self._ledger.attempts.arm(
+        try:
+            attempt = self._write_row(order, armed, now)
+        except BaseException:  # a full disk: its shell would wait for ever
+            self._engine.revoke(armed)
+            raise
+        ready = self.ready[task.id] = Ready(attempt, armed, spec)
+        return ready
+
+    def _write_row(self, order: LaunchOrder, armed: Armed, now: float) -> AttemptId:
+        return self._ledger.attempts.arm(
             {
-                "task_id": task.id,
+                "task_id": order.task,
                 "number": order.number,
                 "uni_id": order.uni_id,
                 "directory": order.directory,
@@ -63,8 +74,6 @@ class Launcher:
                 "created_at": now,
             }
         )
-        ready = self.ready[task.id] = Ready(attempt, armed, spec, moved)
-        return ready
 
     def take(self, task: TaskId) -> Ready:
         return self.ready.pop(task)
@@ -98,8 +107,7 @@ class Launcher:
         spec = spec_from_doc(json.loads(row["spec"]))
         number = task.attempts + 1
         directory = os.path.join(self._home, "tasks", f"task_{task.id}", str(number))
-        if os.path.lexists(directory):
-            shutil.rmtree(directory)  # of an armed attempt that a killed master left: it never began
+        _clear_away(directory)  # of an armed attempt that a killed master left: it never began
         order = LaunchOrder(
             task=task.id,
             number=number,
@@ -127,20 +135,32 @@ class Launcher:
             self._environment = (environment_id, self._ledger.tasks.environment_body(environment_id))
         return self._environment[1]
 
-    def _move_older_log(self, task: TaskId, path: str) -> tuple[AttemptId, str, str] | None:
+    def _move_older_log(self, task: TaskId, path: str) -> None:
         """The newest attempt has the plain name: the one before gets its number. A stranger's file stays as it is."""
         if not os.path.lexists(path):
-            return None
+            return
         before = self._ledger.attempts.newest_log(task)
         number = before["number"] if before and before["log_path"] == path else 0
         new = free(older(path, number))
         os.rename(path, new)
         if before is None or not number:
-            return None
+            return
         _point_link(before["directory"], new)
-        attempt = AttemptId(before["id"])
-        self._ledger.attempts.move_log(attempt, new)
-        return attempt, path, new
+        self._ledger.attempts.move_log(AttemptId(before["id"]), new)
+
+
+def _clear_away(path: str) -> None:
+    if os.path.islink(path) or os.path.isfile(path):
+        os.unlink(path)
+    elif os.path.lexists(path):
+        shutil.rmtree(path)
+
+
+def _no_room(task: int, error: OSError) -> str:
+    return (
+        f"cannot start task {task}: {error.filename} is in the way ({error.strerror});"
+        " mend its rights or move it away, then retry it"
+    )
 
 
 def _point_link(directory: str, log_path: str) -> None:
@@ -166,6 +186,3 @@ def gpu_line(
     smallest = min((gpu.total_mib for gpu in known), default=0)
     fraction = f"{grant.vram_mib / smallest:.3f}" if grant.vram_mib and smallest else ""
     return GpuLine(visible=visible, uuids=",".join(grant.gpus), memory_fraction=fraction)
-
-
-__all__ = ["LaunchFailed", "Launcher", "Ready", "gpu_line"]

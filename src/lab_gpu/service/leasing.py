@@ -14,8 +14,11 @@ from lab_gpu.core.ids import LeaseId
 from lab_gpu.core.inventory import impossible
 from lab_gpu.core.model import Grant, Lease, LeaseState, ProcessName, Request
 from lab_gpu.service import promises
-from lab_gpu.service.house import Answer, Caller, House, Live
+from lab_gpu.service.house import Answer, House, Live
 from lab_gpu.service.planning import gpus_doc
+from lab_gpu.wire.inside import Caller
+
+MOST_LEASES = 500  # each costs the loop a descriptor, of which it may have no more than 1,024
 
 
 def ask(house: House, who: Caller, args: Mapping[str, Any]) -> Answer | Callable[[], Answer]:
@@ -28,6 +31,10 @@ def ask(house: House, who: Caller, args: Mapping[str, Any]) -> Answer | Callable
     refused = impossible(request, house.book.nodes(), "lease")
     if refused:
         raise Refused(f"cannot hold GPUs: {refused}")
+    if len(house.leases) >= MOST_LEASES:
+        raise Refused(
+            f"cannot hold GPUs: {MOST_LEASES} leases are held or waited for already; release some first"
+        )
     process = ProcessName(args["pid"], args["pid_started"]) if args.get("pid") else None
     now = house.now
     expires = now + args["ttl_s"] if args.get("ttl_s") else None

@@ -46,12 +46,25 @@ class LogNames:
                 mark.write(mine)
             return True
         except FileExistsError:
-            with open(path, encoding="utf-8", errors="replace") as mark:
-                return mark.read(4096) == mine
+            return _content(path) == mine.encode("utf-8", "surrogateescape")
         except OSError as error:
             raise LaunchFailed(
                 f"cannot write logs in {root}: {error.strerror}; name another folder with --log-root"
             ) from None
+
+
+def _content(path: str) -> bytes | None:
+    """None where it is no file that can be read: then it is nobody's mark, least of all ours."""
+    try:
+        mark = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(mark, 4096)
+    except OSError:
+        return None
+    finally:
+        os.close(mark)
 
 
 def older(path: str, number: int) -> str:

@@ -18,16 +18,21 @@ from lab_gpu.core.errors import Broken, LabGpuError
 from lab_gpu.core.ids import AttemptId, LeaseId, TaskId
 from lab_gpu.core.model import ProcessName
 from lab_gpu.service import declare, leasing, outside, points, settle
-from lab_gpu.service.house import Caller, House, Live
+from lab_gpu.service.house import House, Live
 from lab_gpu.service.operations import OPERATIONS, READS
 from lab_gpu.service.planning import arm_next, run_pass
 from lab_gpu.service.ports import Doors
 from lab_gpu.service.recover import restore
 from lab_gpu.service.start import begin_launched, start_launched
 from lab_gpu.service.timers import Timers
+from lab_gpu.wire.inside import Caller
 
 RETRY_WRITE_S = 2.0
 MISHAPS_MOST = 5
+
+
+class OrderBroke(Exception):
+    """An order met a mistake of our own half way: what it had written by then must not stay."""
 
 
 @dataclass(slots=True)
@@ -52,6 +57,8 @@ class Loop:
         self._doors_again_at: float | None = None
         self._doors_full = False
         self._unwritten: list[tuple[str, int]] = []
+        self._unwatched: list[tuple[str, int, ProcessName]] = []
+        self._watch_again_at: float | None = None
         self._lives_before: dict[AttemptId, Live] = {}
         self._passes_armed_for = 0
         self._mishaps = 0
@@ -67,6 +74,11 @@ class Loop:
             fd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             self._unwritten.append((kind, ident))
+            return
+        except OSError as error:  # no descriptor to be had just now: its end must not be missed
+            print(f"cannot watch process {process.pid}: {error}; trying again", file=sys.stderr, flush=True)
+            self._unwatched.append((kind, ident, process))
+            self._watch_again_at = self._house.now + RETRY_WRITE_S
             return
         fresh = kind == "attempt" and not self._house.live[TaskId(ident)].adopted
         if not fresh and not self._house.engine.alive(process):  # a child not yet reaped cannot be another
@@ -96,14 +108,27 @@ class Loop:
         ready = self._poll.poll(self._timeout_s())
         for fd, _ in ready:
             self._sort(fd, awake)
+        if self._watch_again_at is not None and self._watch_again_at <= self._house.now:
+            self._watch_again()
         awake.exits.extend(self._unwritten)
         self._unwritten = []
         return awake
 
+    def _watch_again(self) -> None:
+        waiting, self._unwatched, self._watch_again_at = self._unwatched, [], None
+        for kind, ident, process in waiting:
+            if kind != "attempt" or TaskId(ident) in self._house.live:
+                self.watch(kind, ident, process)
+
     def _timeout_s(self) -> float | None:
         if self._unwritten and self._write_again_at is None:
             return 0
-        dues = (self._timers.next_due(), self._write_again_at, self._doors_again_at)
+        dues = (
+            self._timers.next_due(),
+            self._write_again_at,
+            self._doors_again_at,
+            self._watch_again_at,
+        )
         due = min((each for each in dues if each is not None), default=None)
         return None if due is None else max(0.0, due - self._house.now)
 
@@ -167,7 +192,7 @@ class Loop:
         except Exception as error:
             self._undo(awake, error)
             broken = _broken(error)
-            return [(order["n"], broken) for order in awake.orders]
+            return [(order["n"], self._read_or(order, broken)) for order in awake.orders]
         self._write_again_at, self._mishaps = None, 0
         start_launched(house)
         callbacks, house.after_commit = house.after_commit, []
@@ -221,7 +246,16 @@ class Loop:
             raise
         except Exception:
             traceback.print_exc(file=sys.stderr)
+            if order.get("op") not in READS:
+                raise OrderBroke from None
             return Broken(f"cannot do {order.get('op')}: an error of Lab-GPU's own; its log has the details")
+
+    def _read_or(self, order: dict[str, Any], broken: Broken) -> Any:
+        """Who only looks is answered also where nothing can be written."""
+        try:
+            return self._try(order) if order["op"] in READS else broken
+        except sqlite3.Error:
+            return broken
 
     def _late(self, answer: Any) -> Any:
         """Some answers are read off only after the pass that followed the order."""
@@ -239,8 +273,11 @@ class Loop:
         so that a new one starts from the ledger.
         """
         house = self._house
-        traceback.print_exc(file=sys.stderr)
-        self._mishaps += not isinstance(error, sqlite3.OperationalError)
+        told = isinstance(error, OrderBroke)
+        refused = told or isinstance(error, sqlite3.OperationalError)
+        if (self._write_again_at is None and not told) or not refused:  # it is told once, not at each try
+            traceback.print_exc(file=sys.stderr)
+        self._mishaps += not refused
         if self._mishaps > MISHAPS_MOST:
             raise error
         house.after_commit.clear()
@@ -251,7 +288,7 @@ class Loop:
         house.launcher.revoke_all(write=False)
         restore(house, self._lives_before)
         self._unwritten.extend(awake.exits)
-        self._write_again_at = house.now + RETRY_WRITE_S
+        self._write_again_at = house.now if told else house.now + RETRY_WRITE_S
 
     def _afterwards(self) -> None:
         """What no GPU waits for: note who began, make the next ones ready."""
@@ -264,7 +301,7 @@ class Loop:
                     arm_next(house)
                 points.reached("armed")
             points.reached("armed_committed")
-        except sqlite3.Error:
+        except Exception:  # what is made beforehand can wait: it is made when its turn comes
             traceback.print_exc(file=sys.stderr)
             house.launcher.revoke_all(write=False)
             self._write_again_at = house.now + RETRY_WRITE_S
@@ -277,7 +314,12 @@ class Loop:
 
     def _restart_doors(self) -> None:
         self._doors_again_at = None
-        self._doors.start()
+        try:
+            self._doors.start()
+        except OSError as error:  # no process or descriptor to be had just now
+            print(f"cannot start the doors: {error}; trying again", file=sys.stderr, flush=True)
+            self._doors_again_at = self._house.now + RETRY_WRITE_S
+            return
         self.attach_doors()
         self._told = (-1, -1, -1)
 

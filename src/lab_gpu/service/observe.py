@@ -8,8 +8,9 @@ import time
 import traceback
 from collections.abc import Callable
 
+from lab_gpu.core.claims import OthersClaim
 from lab_gpu.core.snapshot import HostFacts
-from lab_gpu.service.ports import Claims, OthersClaim, Probe
+from lab_gpu.service.ports import Claims, Probe
 
 SAMPLE_S = 1.0
 STUCK_S = 10.0

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lab_gpu.service import admit, answers, caretaking, declare, leasing, outside, planning, wishes
-from lab_gpu.service.house import Caller, House
+from lab_gpu.service.house import House
+from lab_gpu.wire.inside import Caller
 
 Args = Mapping[str, Any]
 Operation = Callable[[House, Caller, Args], Any]

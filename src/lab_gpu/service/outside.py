@@ -11,9 +11,10 @@ from lab_gpu.core.errors import NotFound
 from lab_gpu.core.ids import AttemptId, TaskId
 from lab_gpu.core.model import Ending, Grant, ProcessName
 from lab_gpu.service.gpu_book import Holder
-from lab_gpu.service.house import Answer, Caller, House
+from lab_gpu.service.house import Answer, House
 from lab_gpu.service.planning import gpus_doc
 from lab_gpu.service.promises import release
+from lab_gpu.wire.inside import Caller
 
 KIND = "run"
 

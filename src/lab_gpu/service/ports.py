@@ -5,29 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lab_gpu.core.attempts import Armed, Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder, Whereabouts
+from lab_gpu.core.attempts import Armed, Begun, ExitRecord, GpuLine, LaunchOrder, Whereabouts
 from lab_gpu.core.claims import Claim, OthersClaim
 from lab_gpu.core.model import ProcessName
 from lab_gpu.core.snapshot import HostFacts
-
-__all__ = [
-    "Armed",
-    "Begun",
-    "Claim",
-    "ClaimCheck",
-    "Claims",
-    "Clock",
-    "Doors",
-    "Engine",
-    "ExitRecord",
-    "GpuLine",
-    "Keeper",
-    "LaunchFailed",
-    "LaunchOrder",
-    "OthersClaim",
-    "Probe",
-    "Whereabouts",
-]
 
 
 class Engine(Protocol):
@@ -46,6 +27,9 @@ class Engine(Protocol):
 
     def reap(self, process: ProcessName) -> None:
         """Collect the exit of a child of ours; no-op for processes that are not."""
+
+    def has_folder(self, directory: str) -> bool:
+        """False where somebody removed it, and with it all that would tell whether the command began."""
 
     def exit_record(self, directory: str) -> ExitRecord | None: ...
 
@@ -109,10 +93,6 @@ class Claims(Protocol):
 
 class ClaimCheck(Protocol):
     def __call__(self, others: Sequence[OthersClaim]) -> bool: ...
-
-
-class Clock(Protocol):
-    def __call__(self) -> float: ...
 
 
 class Doors(Protocol):

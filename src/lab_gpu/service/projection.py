@@ -152,7 +152,8 @@ class Projection:
         for row in self._ledger.tasks.open():
             self._place(from_row(row))
         for row in self._ledger.tasks.open_dependencies():
-            if satisfied(After(row["kind"]), TaskState(row["on_state"])) is not True:
+            # What ended badly meanwhile does not keep one that had started: who waited for it has failed with it.
+            if satisfied(After(row["kind"]), TaskState(row["on_state"])) is None:
                 self._link(self.tasks[TaskId(row["task_id"])], TaskId(row["on_task_id"]), After(row["kind"]))
         self.next_position = self._ledger.tasks.next_position()
         for queue in self._queues:
@@ -168,6 +169,13 @@ class Projection:
         if task.queue:
             self._pass_turn(task.queue)
         self.regroup(task)
+
+    def reopened(self, on: TaskId) -> None:
+        """A final task runs again: those in line that depend on it wait for it once more."""
+        for row in self._ledger.tasks.queued_dependents(on):
+            task = self.tasks[TaskId(row["id"])]
+            self._link(task, on, After(row["kind"]))
+            self.regroup(task)
 
     def _place(self, task: OpenTask) -> None:
         self.tasks[task.id] = task
@@ -202,8 +210,11 @@ class Projection:
         self._reline(task, front=0)
 
     def requeued(self, task: OpenTask, *, front: int, position: int) -> None:
-        """A running task stands in line again."""
+        """A running task stands in line again, behind what it depends on where that runs anew."""
         task.state = TaskState.QUEUED
+        for row in self._ledger.tasks.dependencies(task.id):
+            if satisfied(After(row["kind"]), TaskState(row["on_state"])) is None:
+                self._link(task, TaskId(row["on_task_id"]), After(row["kind"]))
         self._count_running(task, -1)
         self.moved(task, front=front, position=position)
 

@@ -151,6 +151,8 @@ def _look_up(house: House, live: Live) -> str:
     row_boot = house.ledger.attempts.boot_id(live.id)
     if row_boot != house.engine.boot_id:
         return _after_reboot(house, live)
+    if live.state is not AttemptState.LAUNCHING and not house.engine.has_folder(live.directory):
+        return _find_without_folder(house, live)
     seen = house.engine.find(live.directory, live.uni_id, live.runner)
     if seen.begun is None and not seen.runner_alive:
         settle.settle(house, live, Facts(began=False, lost_because=NEVER_BEGAN, stop_why=_stop(live)))
@@ -159,6 +161,15 @@ def _look_up(house: House, live: Live) -> str:
         if live.state is AttemptState.LAUNCHING and seen.begun:
             live.state = AttemptState.RUNNING
             house.ledger.attempts.begin(live.id, seen.begun.at)
+        _watch(house, "attempt", live.task, live.runner)
+        return "adopted"
+    settle.runner_ended(house, live.task)
+    return "ended meanwhile"
+
+
+def _find_without_folder(house: House, live: Live) -> str:
+    """It had begun, whatever became of its folder: it is not taken for one that never ran."""
+    if live.runner and house.engine.alive(live.runner):
         _watch(house, "attempt", live.task, live.runner)
         return "adopted"
     settle.runner_ended(house, live.task)

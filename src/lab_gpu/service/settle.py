@@ -27,6 +27,7 @@ from lab_gpu.core.verdict import (
     ending_of,
     verdict,
 )
+from lab_gpu.runner.oom_text import log_ends_in_oom
 from lab_gpu.service import chains, points
 from lab_gpu.service.house import House, Live
 from lab_gpu.service.projection import OpenTask
@@ -90,9 +91,13 @@ def stray_ended(house: House, task_id: TaskId) -> None:
 
 
 def _note_in_log(live: Live, text: str) -> None:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with open(live.log_path, "a", encoding="utf-8") as log:
-            log.write(f"\n{text}\n")
+        log = os.open(live.log_path, flags, 0o666)  # a task may have made it a pipe that nobody reads
+        try:
+            os.write(log, f"\n{text}\n".encode())
+        finally:
+            os.close(log)
     except OSError:
         pass  # the log's disk is full or gone; the history still tells
 
@@ -100,13 +105,16 @@ def _note_in_log(live: Live, text: str) -> None:
 def _facts(house: House, live: Live) -> Facts:
     record = house.engine.exit_record(live.directory)
     begun = house.engine.begun(live.directory)
+    failed = record is not None and record.code != 0 and live.stop_why is None
     return Facts(
         code=record.code if record else None,
-        began=begun is not None,
+        # It was told to go: where its folder is gone with all that was in it, it may well have run.
+        began=begun is not None or not house.engine.has_folder(live.directory),
         same_boot=True,
         stop_why=Ending(live.stop_why) if live.stop_why in STOPS else None,
         signalled=live.sent.soft_at is not None or live.sent.term_at is not None,
         launch_error=live.launch_problem if begun is None else None,
+        oom=failed and log_ends_in_oom(live.log_path),
     )
 
 

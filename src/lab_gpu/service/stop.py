@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from signal import SIGKILL, SIGUSR1
+from signal import SIGCONT, SIGKILL, SIGUSR1
 
 from lab_gpu.core.lifecycle import move_attempt
 from lab_gpu.core.model import AttemptState, ProcessName
@@ -10,6 +10,7 @@ from lab_gpu.core.stop_steps import Aim, Step, Stop, after, next_step
 from lab_gpu.service.house import House, Live
 
 SWEEP_TERM_S = 5.0
+STUCK_SHELL_S = 2.0
 
 
 def begin_stop(
@@ -86,9 +87,20 @@ def _send(house: House, live: Live, step: Step, targets: tuple[ProcessName, ...]
         return
     if step.signal == SIGKILL:
         house.engine.kill(live.uni_id, live.runner, live.runner.pid if live.runner else None)
+        if not targets and live.runner:
+            _free_shell(house, live, live.runner)
         return
     for process in targets:
         house.engine.send(process, step.signal)
+
+
+def _free_shell(house: House, live: Live, shell: ProcessName) -> None:
+    """Its command stopped it, or put a pipe where its record goes: it is woken, and ended where that does not help."""
+    if live.stuck_since is None:
+        live.stuck_since = house.now
+        house.engine.send(shell, SIGCONT)
+    elif house.now - live.stuck_since > STUCK_SHELL_S:
+        house.engine.send(shell, SIGKILL)
 
 
 def tree_of(house: House, live: Live) -> tuple[ProcessName, ...]:

@@ -16,8 +16,8 @@ from lab_gpu.core.learned import signature
 from lab_gpu.core.model import PRIORITY_MAX, PRIORITY_MIN, Activation, NewTask, RetryRule, TaskSpec
 from lab_gpu.core.policy import Policy
 from lab_gpu.core.units import LONGEST_S
+from lab_gpu.runner.environments import Environments
 from lab_gpu.service import arrays
-from lab_gpu.service.environments import Environments
 from lab_gpu.service.requests import problems as request_problems
 from lab_gpu.service.requests import request_of
 from lab_gpu.wire.tasks import SubmitBody, TaskBody

@@ -33,7 +33,7 @@ class Timers:
         house = self._house
         dues = [
             house.projection.next_due(),
-            house.plan.due_at,
+            None if house.standing.manual_tick else house.plan.due_at,  # no pass would follow
             self._sample_due(),
             self._idle_due(),
             min((lease.expires_at for lease in house.leases.values() if lease.expires_at), default=None),

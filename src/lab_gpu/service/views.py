@@ -155,7 +155,7 @@ def brief_doc(row: Row, reason: Mapping[str, Any] | None, names: Mapping[str, st
         "state": row["state"],
         "reason": reason["text"] if reason else row["reason"],
         "attempt": row["attempt"] or 0,
-        "exit_code": row["exit_code"],
+        "exit_code": None if row["state"] == "running" else row["exit_code"],
         "gpus": [] if queued else _gpu_docs(row["gpus"], row["node"], names),
         "submitted_at": iso(row["submitted_at"]),
         "started_at": iso(row["started_at"]),
@@ -255,6 +255,7 @@ def _rest_of_detail(row: Row, more: Row) -> Doc:
         "estimate_s": more["estimate_s"],
         "kill_at_limit": spec.kill_at_limit,
         "never_twice": spec.never_twice,
+        "no_output_limit_s": spec.no_output_limit_s,
         "held": bool(more["held"]),
         "retry": {
             "max_retries": spec.retry.max_retries,

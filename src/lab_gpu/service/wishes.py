@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from lab_gpu.core.inventory import impossible
 from lab_gpu.core.lifecycle import move_task
 from lab_gpu.core.model import After, TaskState
 from lab_gpu.service.chains import ended, fail_dependent
-from lab_gpu.service.house import Answer, Caller, House
+from lab_gpu.service.house import Answer, House
 from lab_gpu.service.projection import OpenTask, from_row, satisfied
 from lab_gpu.service.stop import begin_stop
+from lab_gpu.wire.inside import Caller
 
 BEHIND_ALL = -1
 
@@ -25,10 +26,7 @@ def act(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     """One wish for many tasks; those it cannot be met for are told apart from the others."""
     wish = WISHES[args["action"]]
     if wish is top:
-        args = {
-            **args,
-            "front_from": max((each.front for each in house.projection.tasks.values()), default=0),
-        }
+        args = {**args, "fronts": _fronts(house, args["ids"])}
     done: list[int] = []
     errors: list[Answer] = []
     for number in dict.fromkeys(args["ids"]):
@@ -138,12 +136,17 @@ def release(house: House, who: Caller, task_id: TaskId, args: Mapping[str, Any])
 def top(house: House, who: Caller, task_id: TaskId, args: Mapping[str, Any]) -> None:
     """To the head of the line. Several of one wish keep the order they were named in."""
     task = _queued_only(house, who, task_id, "move", "it needs no place in line")
-    ids = list(dict.fromkeys(args["ids"]))
-    front: int = args["front_from"] + len(ids) - ids.index(task_id)
+    front: int = args["fronts"][task_id]
     house.ledger.tasks.front(task_id, front)
     house.ledger.event(house.now, "moved_to_head", task_id, who=who.user)
     house.projection.moved(task, front=front, position=task.position)
     house.changed = True
+
+
+def _fronts(house: House, ids: Sequence[int]) -> dict[int, int]:
+    named = list(dict.fromkeys(ids))
+    highest = max((each.front for each in house.projection.tasks.values()), default=0)
+    return {each: highest + len(named) - place for place, each in enumerate(named)}
 
 
 def retry(house: House, who: Caller, task_id: TaskId, args: Mapping[str, Any]) -> None:
@@ -162,6 +165,19 @@ def retry(house: House, who: Caller, task_id: TaskId, args: Mapping[str, Any]) -
 
 
 def _requeue_final(house: House, task_id: TaskId, state: TaskState, by: str) -> None:
+    """With it go those that failed for want of it. Nobody depends on a younger task: the oldest go first."""
+    states = {task_id: state}
+    followed = [task_id]
+    while followed:
+        for dependent in house.ledger.tasks.failed_dependents(followed.pop()):
+            if dependent not in states:
+                states[dependent] = TaskState.FAILED
+                followed.append(dependent)
+    for each in sorted(states):
+        _requeue_one(house, each, states[each], by)
+
+
+def _requeue_one(house: House, task_id: TaskId, state: TaskState, by: str) -> None:
     row = house.ledger.tasks.row(task_id)
     assert row is not None
     move_task(state, "retry")
@@ -171,8 +187,7 @@ def _requeue_final(house: House, task_id: TaskId, state: TaskState, by: str) -> 
     requeue_row(house, task, task.reason)
     house.ledger.event(house.now, "retried", task_id, who=by)
     _join_line(house, task)
-    for dependent in house.ledger.tasks.failed_dependents(task_id):
-        _requeue_final(house, dependent, TaskState.FAILED, by)
+    house.projection.reopened(task_id)
 
 
 def _join_line(house: House, task: OpenTask) -> None:

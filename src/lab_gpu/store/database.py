@@ -51,15 +51,19 @@ def _open(path: str, exclusive: bool) -> sqlite3.Connection:
         _tune(connection, exclusive)
         _migrate(connection, path)
         os.chmod(path, 0o600)
-    except sqlite3.OperationalError as error:
-        raise Broken(
-            f"cannot open the database {path}: {error}; check the disk and the rights of its folder"
-        ) from None
-    except sqlite3.DatabaseError as error:
-        raise Broken(
-            f"cannot read the database {path}: {error}; move it away to start empty, or put a copy of it back"
-        ) from None
+    except sqlite3.Error as error:
+        raise unusable(path, error) from None
     return connection
+
+
+def unusable(path: str, error: sqlite3.Error) -> Broken:
+    if isinstance(error, sqlite3.OperationalError):
+        return Broken(
+            f"cannot open the database {path}: {error}; check the disk and the rights of its folder"
+        )
+    return Broken(
+        f"cannot read the database {path}: {error}; move it away to start empty, or put a copy of it back"
+    )
 
 
 def _tune(connection: sqlite3.Connection, exclusive: bool) -> None:

@@ -94,6 +94,9 @@ class Tasks:
     def dependencies(self, task: TaskId) -> list[sqlite3.Row]:
         return self._db.execute(SQL["dependencies_of"], (task,)).fetchall()
 
+    def queued_dependents(self, task: TaskId) -> list[sqlite3.Row]:
+        return self._db.execute(SQL["queued_dependents"], (task,)).fetchall()
+
     def failed_dependents(self, task: TaskId) -> list[TaskId]:
         return [TaskId(row[0]) for row in self._db.execute(SQL["failed_dependents"], (task,))]
 

@@ -32,6 +32,8 @@ select d.task_id, d.on_task_id, d.kind, o.state as on_state from dependency d
 join task t on t.id = d.task_id join task o on o.id = d.on_task_id where t.state = 'queued';
 -- name: dependencies_of
 select d.on_task_id, d.kind, o.state as on_state from dependency d join task o on o.id = d.on_task_id where d.task_id = ?;
+-- name: queued_dependents
+select t.id, d.kind from dependency d join task t on t.id = d.task_id where d.on_task_id = ? and t.state = 'queued';
 -- name: failed_dependents
 select t.id from dependency d join task t on t.id = d.task_id
 where d.on_task_id = ? and t.state = 'failed' and t.reason_code = 'dependency';

@@ -19,7 +19,6 @@ def _no_text(value: object) -> object:
 
 Whole = Annotated[int, BeforeValidator(_no_text), Field(ge=-LARGEST_ID, le=LARGEST_ID)]
 Number = Annotated[float, BeforeValidator(_no_text), Field(allow_inf_nan=False)]
-Id = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 Flag = StrictBool
 
 

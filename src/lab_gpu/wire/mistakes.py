@@ -7,6 +7,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from lab_gpu.core.nearest import nearest_first
+
 _MUST_BE = {
     "number": "a whole number",
     "int": "a whole number",
@@ -29,14 +31,6 @@ _AT = {
 def mistakes(errors: Iterable[Mapping[str, Any]], shape: object) -> tuple[str, ...]:
     """`shape` is the annotation of the body, from which known names are told; None where there is no body."""
     return tuple(dict.fromkeys(_sentence(error, shape) for error in errors))
-
-
-def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """The known words, the likeliest first."""
-    # difflib is loaded only once somebody has mistyped a name.
-    from difflib import SequenceMatcher
-
-    return sorted(known, key=lambda each: -SequenceMatcher(None, word.lower(), each.lower()).ratio())
 
 
 def _sentence(error: Mapping[str, Any], shape: object) -> str:
@@ -68,7 +62,7 @@ def _dotted(path: Sequence[str | int]) -> str:
 
 def _unknown(path: Sequence[str | int], loc: Sequence[str | int], shape: object) -> str:
     known = _names(_shape_at(shape, loc[:-1]))
-    likely = nearest(str(path[-1]), known)[:1]
+    likely = nearest_first(str(path[-1]), known)[:1]
     hint = f"; the nearest is '{likely[0]}'" if likely else ""
     return f"there is no field '{_dotted(path)}'{hint}"
 

@@ -219,6 +219,7 @@ class TaskDetail(Task):
     estimate_s: float | None
     kill_at_limit: bool
     never_twice: bool
+    no_output_limit_s: float | None
     held: bool
     after: list[Dependency]
     retry: Retry

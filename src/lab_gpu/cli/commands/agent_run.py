@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from lab_gpu.cli import foreground, frame, local_env, local_log
 from lab_gpu.cli.config import setting
-from lab_gpu.cli.oom_text import log_ends_in_oom
 from lab_gpu.client.whereabouts import own_home
 from lab_gpu.core.errors import LabGpuError, Refused
 from lab_gpu.core.units import format_mib, parse_size_mib
+from lab_gpu.runner.oom_text import log_ends_in_oom
 
 if TYPE_CHECKING:
     from lab_gpu.client.transport import Api

@@ -9,6 +9,7 @@ from lab_gpu.cli import frame, screen
 from lab_gpu.cli.ids import my_name, ranges
 from lab_gpu.cli.tasks_table import task_lines
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.nearest import nearest
 
 SUMMARY = "tasks, by state, owner, queue, name, batch or words of their command"
 EXAMPLES = (
@@ -36,8 +37,7 @@ def read_states(text: str) -> str:
         known = STATE_WORDS.get(word.lower())
         if known is None:
             close = (
-                frame.nearest(word.lower(), STATE_WORDS)
-                or "one of queued, running, completed, failed, cancelled"
+                nearest(word.lower(), STATE_WORDS) or "one of queued, running, completed, failed, cancelled"
             )
             raise Refused(f"cannot list state '{word}': there is no such state; did you mean {close}?")
         states.update(dict.fromkeys(known.split(",")))

@@ -17,12 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = frame.master(args).get("/api/v1/policy")
-    if args.json:
-        frame.print_json(answer)
-        return 0
-    for line in lines(answer):
-        frame.out(line)
+    frame.show(args, frame.master(args).get("/api/v1/policy"), lines)
     return 0
 
 

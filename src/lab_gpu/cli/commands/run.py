@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from lab_gpu.cli import frame, submission, waiting
@@ -57,8 +58,6 @@ def run(args: argparse.Namespace) -> int:
 
 def follow(api: Api, number: int) -> dict[str, object]:
     """The log to its end, and the task as it ended. A task that never began has no log."""
-    import sys
-
     from lab_gpu.client.logs import show_log
 
     try:

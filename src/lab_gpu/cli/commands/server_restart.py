@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab_gpu.cli import frame, systemd
 from lab_gpu.cli.commands import server_start
@@ -15,6 +15,9 @@ from lab_gpu.cli.unit_file import UNIT_NAME
 from lab_gpu.client.transport import find_master
 from lab_gpu.client.whereabouts import own_home
 from lab_gpu.core.errors import Broken, NoMaster, Refused
+
+if TYPE_CHECKING:
+    from lab_gpu.client.launch import StartOptions
 
 SUMMARY = "stop and start the master; running tasks go on"
 EXAMPLES = ("lab-gpu server restart", "lab-gpu server restart --port 2000 --policy policy.yaml")
@@ -34,7 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     home = own_home(os.environ)
     # The master itself remembers the policy file: one that was reloaded since is not the one of the last start.
-    options = server_start.wanted(args, home, {**server_start.remembered(home), "policy": None})
+    settings = {**server_start.remembered(home), "policy": None}
+    options = server_start.wanted(args, home, settings)
     before = running(home)
     unit = systemd.unit_of_process(before["pid"], UNIT_NAME) if before else None
     if unit is not None:
@@ -43,9 +47,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         from lab_gpu.client import launch
 
-        after = launch.restart(home, frame.say, options)
+        after = launch.restart(home, frame.say, options, as_it_was(home, settings, before))
     server_start.show(args, after, home, "was restarted" if before else "started, none ran before")
     return 0
+
+
+def as_it_was(home: str, settings: dict[str, Any], before: dict[str, Any] | None) -> StartOptions:
+    """What is started again should the new settings not do."""
+    from lab_gpu.client.launch import StartOptions
+
+    if before is not None and before.get("autostarted"):
+        return StartOptions(home, tcp=False, autostarted=True)
+    manual_tick = bool(settings.get("manual_tick"))
+    return StartOptions(home, settings.get("host"), settings.get("port"), tcp=True, manual_tick=manual_tick)
 
 
 def running(home: str) -> dict[str, Any] | None:

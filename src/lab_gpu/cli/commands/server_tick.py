@@ -17,12 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    answer = frame.master(args).post("/api/v1/server/tick")
-    if args.json:
-        frame.print_json(answer)
-        return 0
-    for line in lines(answer):
-        frame.out(line)
+    frame.show(args, frame.master(args).post("/api/v1/server/tick"), lines)
     return 0
 
 

@@ -70,6 +70,8 @@ def facts(task: Json) -> list[tuple[str, str]]:
         ("limit", limit(task)),
         ("estimate", format_duration(task["estimate_s"]) if task.get("estimate_s") else ""),
         ("retries", retries(task)),
+        ("if lost", "not run again" if task.get("never_twice") else ""),
+        ("silence", silence(task)),
         ("submitted", moment(task.get("submitted_at"))),
         ("not before", moment(task.get("not_before")) if task["state"] == "queued" else ""),
         ("may start", moment(task.get("estimated_start"))),
@@ -110,6 +112,11 @@ def limit(task: Json) -> str:
         return ""
     fate = "stopped at it" if task.get("kill_at_limit") else "planned with, not stopped at it"
     return f"{format_duration(task['time_limit_s'])}, {fate}"
+
+
+def silence(task: Json) -> str:
+    most = task.get("no_output_limit_s")
+    return f"stopped after {format_duration(most)} without output" if most else ""
 
 
 def retries(task: Json) -> str:

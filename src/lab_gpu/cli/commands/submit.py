@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from lab_gpu.cli import frame, submission
 from lab_gpu.cli.ids import ranges
@@ -56,17 +57,11 @@ def _print(args: argparse.Namespace, api: Api, tasks: list[dict[str, Any]], body
 
 
 def _wait(args: argparse.Namespace, api: Api, tasks: list[dict[str, Any]]) -> int:
-    import sys
-
     from lab_gpu.cli import waiting
 
     sys.stdout.flush()
     ended = waiting.wait_and_tell(api, [task["id"] for task in tasks])
     if ended is None:
         return waiting.INTERRUPTED
-    if args.json:
-        frame.print_json(ended[0] if len(ended) == 1 else ended)
-    elif not args.quiet:
-        for line in waiting.summary(ended):
-            frame.out(line)
+    waiting.tell(args, ended, ended[0] if len(ended) == 1 else ended)
     return waiting.worst_code(ended)

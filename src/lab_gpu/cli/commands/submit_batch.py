@@ -86,9 +86,5 @@ def _wait(args: argparse.Namespace, api: Api, tasks: list[dict[str, Any]]) -> in
     ended = waiting.wait_and_tell(api, [task["id"] for task in tasks])
     if ended is None:
         return waiting.INTERRUPTED
-    if args.json:
-        frame.print_json(ended)
-    elif not args.quiet:
-        for line in waiting.summary(ended):
-            frame.out(line)
+    waiting.tell(args, ended, ended)
     return 0 if all(task["state"] == "completed" for task in ended) else 1

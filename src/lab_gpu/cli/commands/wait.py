@@ -29,9 +29,5 @@ def run(args: argparse.Namespace) -> int:
         return waiting.INTERRUPTED
     if args.any:
         tasks = [task for task in tasks if task["state"] in waiting.FINAL]
-    if args.json:
-        frame.print_json({"tasks": tasks})
-    elif not args.quiet:
-        for line in waiting.summary(tasks):
-            frame.out(line)
+    waiting.tell(args, tasks, {"tasks": tasks})
     return waiting.worst_code(tasks)

@@ -43,8 +43,8 @@ class LogKeeper:
                 if allocated > limit:
                     self._punch(path, stat.st_size, limit)
                     allocated = limit // 2
-            except FileNotFoundError:
-                continue
+            except OSError:
+                continue  # it was taken away, or what lies there now is no log
             seen[path] = (now, stat.st_size)
             due.append(now + self._wait_s(path, stat.st_size, limit - allocated, now))
         self._sizes = seen

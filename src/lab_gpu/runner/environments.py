@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from lab_gpu.core.errors import Refused
 from lab_gpu.core.model import Activation
-from lab_gpu.wire.mistakes import nearest
+from lab_gpu.core.nearest import nearest_first
 
 _USUAL_ROOTS = ("~/miniconda3", "~/anaconda3", "~/miniforge3", "~/mambaforge", "/opt/conda")
 _SHOWN = 8
@@ -54,7 +54,7 @@ class Environments:
         seen = set()
         for guess in guesses:
             root = os.path.normpath(_root_of(self._expand(guess))) if guess else ""
-            if root and root not in seen and os.path.isdir(os.path.join(root, "conda-meta")):
+            if root and root not in seen and _is_conda_root(root):
                 seen.add(root)
                 yield root
 
@@ -111,6 +111,10 @@ def _inside(folder: str) -> list[str]:
     return [path for path in (os.path.join(folder, name) for name in names) if _is_conda(path)]
 
 
+def _is_conda_root(path: str) -> bool:
+    return _is_conda(path) or os.path.isfile(os.path.join(path, "etc", "profile.d", "conda.sh"))
+
+
 def _is_conda(path: str) -> bool:
     return os.path.isdir(os.path.join(path, "conda-meta"))
 
@@ -147,6 +151,6 @@ def _unknown(wanted: str, named: Mapping[str, object], roots: list[str]) -> str:
     if not named:
         where = f"conda at {roots[0]} has none" if roots else "no conda was found"
         return f"there is no environment '{wanted}' ({where}); give the path of one with --env"
-    shown = nearest(wanted, named)[:_SHOWN]
+    shown = nearest_first(wanted, named)[:_SHOWN]
     more = f" and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
     return f"there is no conda environment '{wanted}'; there are: {', '.join(shown)}{more}"

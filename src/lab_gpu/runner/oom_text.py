@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-TAIL_BYTES = 1 << 20
+TAIL_BYTES = 1 << 18  # read while the loop waits
 _SIGNS = re.compile(
     rb"torch\.(?:cuda\.)?OutOfMemoryError"
     rb"|CUDA out of memory"
@@ -23,10 +23,11 @@ def speaks_of_oom(text: bytes) -> bool:
 
 
 def log_ends_in_oom(path: str) -> bool:
-    """Whether the last MiB of a log shows it. A log that cannot be read shows nothing."""
+    """Whether the end of a log shows it. A log that cannot be read shows nothing."""
     try:
-        with open(path, "rb") as log:
+        # A pipe in its place must not keep the loop waiting, nor one who still writes.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - TAIL_BYTES))
-            return speaks_of_oom(log.read())
+            return speaks_of_oom(log.read(TAIL_BYTES) or b"")
     except OSError:
         return False

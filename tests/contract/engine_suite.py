@@ -270,12 +270,6 @@ class EngineSuite:
         assert scene.engine.alive(process)
         assert not scene.engine.alive(ProcessName(process.pid, process.started - 1))
 
-    def test_uni_id_of_a_process(self, scene: AttemptScene):
-        armed = scene.start("sleep 60; true")
-        wait_for(lambda: "sleep" in scene.programs(armed))
-        assert {scene.engine.uni_id_of(process) for process in scene.tree(armed)} == {armed.order.uni_id}
-        assert scene.engine.uni_id_of(ProcessName(os.getpid(), 1)) is None
-
     def test_nobody_catches_in_a_plain_shell(self, scene: AttemptScene):
         armed = scene.start("touch ran; sleep 60")
         made(scene, "ran")

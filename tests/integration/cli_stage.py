@@ -40,13 +40,14 @@ class Master:
         self.policy: Json = {"enforce_time_limit": False}
         self.refuse: Callable[[str, str, Any], None] = lambda method, path, body: None
         self.first_reason: str | None = None
+        self.first_state = "queued"
         self.nodes: list[Json] = []
         self.leases: list[Json] = []
 
     def add(self, **said: Any) -> Json:
         number = len(self.tasks) + 1
         task = {
-            "id": number, "name": None, "owner": "ann", "state": "queued", "phase": None, "attempt": 0,
+            "id": number, "name": None, "owner": "ann", "state": self.first_state, "phase": None, "attempt": 0,
             "reason": self.first_reason, "reason_code": None, "max_retries": 0, "exit_code": None, "gpus": [],
             "node": None, "command": "true", "priority": 0, "queue": None, "batch": None, "array_index": None,
             "request": {"gpus": 1, "vram_mib": None, "exclusive": False, "gpu_type": None, "gpu_ids": [],

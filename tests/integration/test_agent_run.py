@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from caretaker_stub import Stub, environment, lab_gpu, problem, short_home
 
+from tests.support.masters import a_master
+
 ATTEMPT = {
     "attempt_id": 31,
     "number": 2,
@@ -119,6 +121,38 @@ def test_no_log_is_written_over(home: str) -> None:
     for _ in range(3):
         assert agent_run(home, "--log-root", "./mine", "echo again").returncode == 0
     assert sorted(path.name for path in Path(home, "mine").iterdir()) == ["1.2.log", "1.3.log", "1.log"]
+
+
+def test_the_masters_number_is_in_the_name_where_the_plain_one_is_taken(home: str, master: Stub) -> None:
+    Path(home, "logs").mkdir()
+    Path(home, "logs/1.log").write_text("a stranger's\n")
+    assert agent_run(home, "echo mine").returncode == 0
+    assert Path(home, "logs/1.log").read_text() == "a stranger's\n"
+    assert Path(home, "logs/1.2.log").read_text() == "mine\n"
+
+
+def test_a_log_that_cannot_be_made_ends_the_attempt(home: str, master: Stub) -> None:
+    Path(home, "logs").mkdir()
+    name = "x" * 300
+    master.on("POST", "/api/v1/tasks/1/outside-attempts", (201, {**ATTEMPT, "log_name": name}))
+    done = agent_run(home, "touch ran")
+    assert done.returncode == 2 and "--log-root" in done.stderr
+    assert master.bodies("/api/v1/outside-attempts/31/end") and not Path(home, "ran").exists()
+
+
+def test_on_a_real_master_the_newest_attempt_has_the_plain_name() -> None:
+    with a_master() as real:
+        task = real.submit("echo first; false")
+        real.wait(task)
+        words = [sys.executable, "-m", "lab_gpu", "agent", "run", "--task-id", str(task), "--json", "--"]
+        environ = {**real.environ, "LAB_GPU_HOST": f"unix:{real.ready['socket']}"}
+        for said in ("second", "third"):
+            subprocess.run(
+                [*words, "echo", said], env=environ, cwd=real.home, check=True, capture_output=True
+            )
+        attempts = real.task(task)["attempts"]
+        logs = [(os.path.basename(each["log_path"]), Path(each["log_path"]).read_text()) for each in attempts]
+    assert logs == [(f"{task}.1.log", "first\n"), (f"{task}.2.log", "second\n"), (f"{task}.log", "third\n")]
 
 
 def test_a_log_root_that_cannot_be_written_stops_it_before_anything_runs(home: str, master: Stub) -> None:

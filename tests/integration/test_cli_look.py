@@ -124,7 +124,8 @@ def test_status_json_is_the_masters_document(busy: Stage) -> None:
     assert busy.master.asked[-1][2] == {"limit": "7"}
 
 
-def test_the_live_view_draws_again_when_something_happens(busy: Stage) -> None:
+@pytest.mark.parametrize("word", ["top", "tui"])
+def test_the_live_view_draws_again_when_something_happens(busy: Stage, word: str) -> None:
     def later() -> None:
         wait_until(
             lambda: any(
@@ -135,14 +136,15 @@ def test_the_live_view_draws_again_when_something_happens(busy: Stage) -> None:
 
     thread = threading.Thread(target=later)
     thread.start()
-    shown = on_terminal(busy, "top", stop_at="woken")
+    shown = on_terminal(busy, word, stop_at="woken")
     thread.join()
     assert shown.count("\x1b[H") >= 2
 
 
-def test_top_prints_once_into_a_pipe(busy: Stage) -> None:
-    assert "1 running, 1 queued" in busy.lab_gpu("top").out
-    assert busy.lab_gpu("top", "--json").json["counts"]["queued"] == 1
+@pytest.mark.parametrize("word", ["top", "tui"])
+def test_the_live_view_prints_once_into_a_pipe(busy: Stage, word: str) -> None:
+    assert "1 running, 1 queued" in busy.lab_gpu(word).out
+    assert busy.lab_gpu(word, "--json").json["counts"]["queued"] == 1
 
 
 def test_watch_is_a_stream_of_documents_for_programs(busy: Stage) -> None:

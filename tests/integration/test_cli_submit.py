@@ -122,6 +122,14 @@ def test_a_script_with_arguments_keeps_its_flags(stage: Stage) -> None:
     assert sent(stage) == {"command": "./train.sh --fast", "mem_mib": 10240}
 
 
+def test_words_after_a_script_are_its_arguments(stage: Stage) -> None:
+    stage.write("train.sh", "#LAB --mem 10G\necho\n")
+    stage.lab_gpu("submit", "--gpus", "2", "train.sh", "0.1", "two words")
+    assert sent(stage) == {"command": "bash train.sh 0.1 'two words'", "mem_mib": 10240, "gpus": 2}
+    stage.lab_gpu("submit", "none.sh", "0.1", code=2)
+    stage.lab_gpu("submit", "train.sh", "0.1", "--", "x", code=2)
+
+
 def test_a_python_script(stage: Stage) -> None:
     stage.write("train.py", "#LAB --gpus 2\nprint()\n")
     stage.lab_gpu("submit", "train.py", "--workdir", "/tmp")
@@ -140,8 +148,9 @@ def test_a_conda_environment_comes_with_its_root(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("enforced", "flags", "words"),
-    [(False, [], ", planned with 2h but not stopped at it;"), (True, [], ", stopped after 2h;"),
-     (False, ["--kill-at-limit"], ", stopped after 2h;")],
+    [(False, [], "; the plan counts on 2h of running, it is not stopped then;"),
+     (True, [], "; it is stopped after 2h of running;"),
+     (False, ["--kill-at-limit"], "; it is stopped after 2h of running;")],
 )  # fmt: skip
 def test_what_a_time_limit_means_is_said(stage: Stage, enforced: bool, flags: list[str], words: str) -> None:
     stage.master.policy["enforce_time_limit"] = enforced
@@ -164,6 +173,17 @@ def test_dry_run_adds_nothing(stage: Stage) -> None:
     assert done.out == "would start now on n:0\n"
     assert stage.lab_gpu("submit", "--dry-run", "--json", "x").json["would"][0]["start"] is True
     assert stage.master.tasks == {}
+
+
+def test_waiting_for_what_failed_is_no_success(stage: Stage) -> None:
+    stage.master.first_state = "failed"
+    stage.master.first_reason = "dependency 7 failed"
+    done = stage.lab_gpu("submit", "--after", "7", "x", code=1)
+    assert done.out == "task 1 failed already: dependency 7 failed; lab-gpu show 1\n"
+    assert stage.lab_gpu("submit", "--after", "7", "--json", "x", code=1).json["state"] == "failed"
+    stage.write("tasks.json", '[{"cmd": "a", "after": 7}, {"cmd": "b"}]')
+    done = stage.lab_gpu("submit-batch", "tasks.json", code=1)
+    assert done.err == "lab-gpu: tasks 3-4 failed already: dependency 7 failed\n"
 
 
 def test_my_last_task_as_a_dependency(stage: Stage) -> None:

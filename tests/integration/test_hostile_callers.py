@@ -108,7 +108,7 @@ def test_an_order_that_meets_a_mistake_of_ours_leaves_nothing_behind(
         ((_, answer),) = loop._write(Awake(orders=[order]))
         assert isinstance(answer, Broken)
     assert not house.projection.tasks
-    assert not house.ledger.tasks.open()
+    assert not list(house.ledger.tasks.open())
 
 
 def test_a_process_that_cannot_be_watched_now_is_watched_later(

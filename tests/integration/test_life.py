@@ -168,6 +168,32 @@ def test_preempted_programs_may_save_and_go_behind_those_that_wait() -> None:
         master.wait_state(first, "running")
 
 
+def test_a_higher_class_takes_over_when_what_was_foreseen_has_passed(tmp_path: Path) -> None:
+    """Nothing else happens meanwhile: the time that passes is what wakes the planner."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("preemption: true\n")
+    with a_home() as master:
+        assert master.start("--no-tcp", "--policy", str(policy))["ready"]
+        master.add_gpus(1)
+        low = master.submit("sleep 60", priority=-100, estimate_s=1)
+        master.wait_state(low, "running")
+        high = master.submit("true", priority=100)
+        assert master.wait(high)[0]["state"] == "completed"
+        assert master.task(low)["attempts"][0]["ending"] == "preempted"
+
+
+def test_a_cancelled_program_that_saves_and_exits_cleanly_is_cancelled() -> None:
+    with a_master() as master:
+        Path(master.home, "train.py").write_text(CHECKPOINTS)
+        task = master.submit(f"{sys.executable} train.py")
+        follower = master.submit("touch ran", after=[{"id": task, "kind": "ok"}])
+        wait_until(lambda: os.path.exists(f"{master.home}/ready"), "it trains")
+        master.api.post("/api/v1/tasks/actions", {"action": "cancel", "ids": [task]})
+        ended = master.wait(task, follower)
+        assert [each["state"] for each in ended] == ["cancelled", "failed"]
+        assert _text(f"{master.home}/saved") == "yes"
+
+
 def test_a_program_that_does_not_catch_the_soft_signal_gets_sigterm_at_once() -> None:
     with a_master() as master:
         task = master.submit("trap 'echo terminated; exit 9' TERM; touch ready; while :; do sleep 0.05; done")

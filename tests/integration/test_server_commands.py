@@ -82,10 +82,31 @@ def test_another_machine_is_refused_clearly(home: str, master: Stub) -> None:
     assert done.returncode == 2 and "10.0.0.9" in done.stderr and not master.bodies("/api/v1/nodes")
 
 
+@pytest.mark.parametrize("name", ["a b", "a/b", "node-1:0", "-a", ""])
+def test_a_name_no_screen_could_show_is_refused(home: str, master: Stub, name: str) -> None:
+    done = lab_gpu(home, "server", "add-node", f"--name={name}")
+    assert done.returncode == 2 and not master.bodies("/api/v1/nodes")
+    assert done.stderr == (
+        f"lab-gpu: cannot add node '{name}': its name must be letters, digits, '.', '_' and '-', "
+        "and begin with a letter or digit\n"
+    )
+
+
 @pytest.mark.parametrize(("flag", "word"), [("--gpus", "two"), ("--gpus", "0"), ("--vram", "10X")])
 def test_a_wrong_size_or_count_is_named(home: str, master: Stub, flag: str, word: str) -> None:
     done = lab_gpu(home, "server", "add-node", "--name", "n", flag, word)
     assert done.returncode == 2 and word in done.stderr and not master.bodies("/api/v1/nodes")
+
+
+def test_a_gpu_is_named_as_screens_show_it(home: str, master: Stub) -> None:
+    for path in ("node-1/drain", "node-1/undrain"):
+        master.on("POST", f"/api/v1/nodes/{path}", {})
+    assert "GPU 0 of node node-1" in lab_gpu(home, "server", "drain", "node-1:0").stdout
+    assert master.bodies("/api/v1/nodes/node-1/drain") == [{"gpu": 0, "reason": None}]
+    assert lab_gpu(home, "server", "undrain", "node-1:0", "--gpu", "0").returncode == 0
+    assert master.bodies("/api/v1/nodes/node-1/undrain") == [{"gpu": 0}]
+    both = lab_gpu(home, "server", "drain", "node-1:0", "--gpu", "1")
+    assert both.returncode == 2 and "one GPU at a time" in both.stderr
 
 
 def test_nodes_are_drained_opened_and_forgotten(home: str, master: Stub) -> None:
@@ -178,8 +199,8 @@ def test_a_policy_is_checked_without_a_master(home: str) -> None:
 
 
 COMPLETE = """
-source <({python} -m lab_gpu completion bash)
-lab-gpu() {{ {python} -m lab_gpu "$@"; }}
+source <("{python}" -m lab_gpu completion bash)
+lab-gpu() {{ "{python}" -m lab_gpu "$@"; }}
 complete_words() {{
   COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); COMP_LINE="$*"; COMP_POINT=${{#COMP_LINE}}
   $(complete -p lab-gpu | sed 's/.*-F \\([^ ]*\\).*/\\1/')

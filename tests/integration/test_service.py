@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,17 @@ def test_print_only_shows(home: str) -> None:
     code, shown, _ = service(home, "install", "--print", "--port", "2000", "--host", "0.0.0.0", status=0)
     assert code == 0 and "--host 0.0.0.0 --port 2000" in shown
     assert not Path(home, UNIT).exists() and not Path(home, "systemctl.calls").exists()
+
+
+def test_programs_get_one_document(home: str) -> None:
+    code, shown, _ = service(home, "install", "--json", status=0)
+    told, path = json.loads(shown), f"{home}/{UNIT}"
+    assert code == 0 and told == {"path": path, "unit": told["unit"], "written": True, "enabled": True}
+    assert Path(path).read_text().strip() == told["unit"].strip()
+    assert not json.loads(service(home, "install", "--json", status=1)[1])["enabled"]
+    assert not json.loads(service(home, "install", "--json", "--print", status=0)[1])["written"]
+    code, shown, _ = service(home, "uninstall", "--json", status=0)
+    assert (code, json.loads(shown)) == (0, {"path": path, "removed": True})
 
 
 def test_the_policy_is_checked_and_named_by_its_whole_path(home: str) -> None:

@@ -178,13 +178,35 @@ def test_thousands_of_mistakes_are_counted_not_printed(tmp_path: Path) -> None:
     assert found[-1] == "and 150 more"
 
 
+def test_all_broken_lines_of_jsonl_are_told(tmp_path: Path) -> None:
+    text = '{"cmd": "a"\n{"cmd": "b"}\nnot JSON\nnor this\n{"cmd": }\n{"cmd": "c", "x": 1}\n{"cmd": "d'
+    found = problems(tmp_path, text, "t.jsonl")
+    assert [each.split(":")[1] for each in found] == ["1", "3", "4", "5", "7"]
+
+
 def test_the_masters_problems_get_lines() -> None:
-    told = with_lines(Refused("cannot submit: task 2: x", ("task 2: no such folder: /x",)), [3, 7], "t.json")
+    lines = [(3, 1), (7, 1)]
+    told = with_lines(Refused("cannot submit: task 2: x", ("task 2: no such folder: /x",)), lines, "t.json")
     assert told.problems == ("t.json:7: no such folder: /x",)
     assert str(told) == "cannot submit t.json: it has 1 mistake and none of it was queued; correct it"
     for words in ("something else", "task 9: x", "task x: y"):
         asked = Refused("cannot submit", (words,))
-        assert with_lines(asked, [3, 7], "t.json") is asked
+        assert with_lines(asked, lines, "t.json") is asked
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes", "told"),
+    [("tasks 1, 2 wait for each other in a circle; x", [(3, 1), (7, 1)],
+      "t.json:3: tasks of lines 3, 7 wait for each other in a circle; x"),
+     ("cannot wait for task 99: there is none", [(4, 1)], "t.json:4: cannot wait for task 99: there is none"),
+     ("task 4: cannot wait for task 99: there is none", [(3, 3), (7, 1)],
+      "t.json:7: cannot wait for task 99: there is none"),
+     ("task 2: cannot submit: no GPU has 900 GiB", [(3, 3)], "t.json:3: cannot submit: no GPU has 900 GiB"),
+     ("task 1: cannot wait for task 2 of this submit: it comes later; put it first", [(3, 1), (7, 1)],
+      "t.json:3: cannot wait for the task of line 7: it comes later; put it first")],
+)  # fmt: skip
+def test_what_the_master_found_has_its_line(words: str, sizes: list[tuple[int, int]], told: str) -> None:
+    assert with_lines(Refused("cannot submit", (words,)), sizes, "t.json").problems == (told,)
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=8)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,37 @@ def test_the_socket(listening: Path, home: Path) -> None:
     assert checks.socket_permissions(str(listening), uid).grade == BAD
     assert "no socket" in checks.socket_permissions(str(home / "token"), uid).text
     assert checks.socket_permissions(str(home / "gone"), uid).grade == OK
+
+
+def test_the_database(home: Path) -> None:
+    path = home / "odd %3f name.db"
+    assert "not there yet" in checks.database(str(path)).text
+    with closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("pragma journal_mode = wal")
+        ledger.executescript(
+            "create table task (id integer, command text); create index by_command on task (command)"
+        )
+        ledger.executemany("insert into task values (?, ?)", [(each, f"{each:0>200}") for each in range(500)])
+        ledger.commit()
+        assert checks.database(str(path)).grade == OK  # while a master has it open
+        assert checks.database(str(path), limit_s=-1.0).grade == OK
+    before = {each.name: each.read_bytes() for each in home.iterdir()}
+    assert checks.database(str(path)).grade == OK
+    assert {each.name: each.read_bytes() for each in home.iterdir()} == before
+
+
+@pytest.mark.parametrize("at", [0, 8192])
+def test_a_damaged_database_says_what_to_do(home: Path, at: int) -> None:
+    path = home / "lab-gpu.db"
+    with closing(sqlite3.connect(path)) as ledger:
+        ledger.execute("create table task (id integer, command text)")
+        ledger.executemany("insert into task values (?, ?)", [(each, "x" * 900) for each in range(200)])
+        ledger.commit()
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(b"\xff" * 4096)
+    found = checks.database(str(path))
+    assert found.grade == BAD and "damaged" in found.text and "move it away" in str(found.advice)
 
 
 def test_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

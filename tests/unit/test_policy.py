@@ -88,7 +88,7 @@ def test_every_mistake_is_named_at_once() -> None:
         ("max_retries", 1.5, "is not a whole number"),
         ("max_retry_before_backoff", 0, "lies outside 1"),
         ("visible_devices", "uuids", "is not one of index, uuid"),
-        ("launcher", "screen", "is not one of process, tmux"),
+        ("visible_devices", "screen", "is not one of index, uuid"),
         ("log_root", "logs", "is not an absolute path"),
         ("log_max_mib", "10X", "size '10X'"),
         ("cors_origins", ["lab.example.org"], "is no origin"),

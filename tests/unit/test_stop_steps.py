@@ -1,4 +1,4 @@
-"""SPEC 21: SIGUSR1 to those that catch it, a wait, SIGTERM, a wait, SIGKILL."""
+"""SIGUSR1 to those that catch it, a wait, SIGTERM, a wait, SIGKILL."""
 
 from signal import SIGKILL, SIGTERM, SIGUSR1
 

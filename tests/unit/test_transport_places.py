@@ -1,4 +1,4 @@
-"""Where a master is looked for, and which token goes there (SPEC 4 and 7)."""
+"""Where a master is looked for, and which token goes there."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sizes, durations, ids and times: what people write is read as SPEC 14 says, and everything else is refused in words."""
+"""Sizes, durations, ids and times: what people write is read, and everything else is refused in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DESIGN, Endings; SPEC 20, 26, 27."""
+"""How each attempt is judged: its ending, and what becomes of its task."""
 
 import pytest
 
@@ -35,9 +35,11 @@ def judged(facts: Facts, stand: Standing | None = None) -> Verdict:
         (Facts(code=0), Ending.OK),
         (Facts(code=1), Ending.ERROR),
         (Facts(code=1, oom=True), Ending.OOM),
-        (Facts(code=0, stop_why=Ending.CANCELLED, signalled=True), Ending.OK),
+        (Facts(code=0, stop_why=Ending.CANCELLED), Ending.OK),
+        (Facts(code=0, stop_why=Ending.CANCELLED, signalled=True), Ending.CANCELLED),
         (Facts(code=143, stop_why=Ending.CANCELLED, signalled=True), Ending.CANCELLED),
-        (Facts(code=0, stop_why=Ending.TIME_LIMIT, signalled=True), Ending.OK),
+        (Facts(code=0, stop_why=Ending.TIME_LIMIT), Ending.OK),
+        (Facts(code=0, stop_why=Ending.TIME_LIMIT, signalled=True), Ending.TIME_LIMIT),
         (Facts(code=137, stop_why=Ending.TIME_LIMIT, signalled=True), Ending.TIME_LIMIT),
         (Facts(code=0, stop_why=Ending.PREEMPTED), Ending.OK),
         (Facts(code=0, stop_why=Ending.PREEMPTED, signalled=True), Ending.PREEMPTED),

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from lab_gpu.core.nearest import nearest_first
 from lab_gpu.wire.mistakes import mistakes
+from lab_gpu.wire.nodes import NodeBody
 from lab_gpu.wire.tasks import ActionsBody, ChangesBody, SubmitBody, WaitBody
 
 
@@ -70,6 +71,14 @@ def test_other_bodies_too() -> None:
     )
     assert said({"ids": [1], "for": "some"}, WaitBody) == ("for must be one of all, any",)
     assert said({"request": {"mem_mib": 1}}, ChangesBody)[0].startswith("there is no field 'request.mem_mib'")
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "node-1:0", "-a", "a\n"])
+def test_a_node_has_a_name_that_screens_can_show(name: str) -> None:
+    assert NodeBody.model_validate({"name": "节点-1.gpu_2"}).name
+    assert said({"name": name}, NodeBody) == (
+        "name must be letters, digits, '.', '_' and '-', and begin with a letter or digit",
+    )
 
 
 def test_what_is_not_in_a_body_is_named_by_its_parameter() -> None:

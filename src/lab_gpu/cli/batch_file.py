@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 COMMAND_NAMES = ("cmd", "command")
 YAML_ENDINGS, JSON_ENDINGS = (".yaml", ".yml"), (".json", ".jsonl", ".ndjson")
 MOST_PROBLEMS = 50
+_SPREAD = ("cannot submit: ", "cannot wait for task ")
+_CIRCLE = re.compile(r"tasks ((?:\d+, )*\d+)(?= )")
+_OF_SUBMIT = re.compile(r"task (\d+) of this submit")
 
 
 class Entry:
@@ -192,13 +196,41 @@ def _unknown(name: str) -> Refused:
     return Refused(f"there is no field '{name}'; {advice}")
 
 
-def with_lines(problem: Refused, lines: list[int], name: str) -> Refused:
-    """The master counts tasks (`task 3: …`), a person reads lines (`tasks.json:7: …`)."""
+def with_lines(problem: Refused, sizes: list[tuple[int, int]], name: str) -> Refused:
+    """The master counts tasks (`task 3: …`), a person reads lines (`tasks.json:7: …`).
+
+    `sizes` has of each entry of the file its line and how many tasks it becomes.
+    """
     told = Problems(name)
-    for words in problem.problems:
-        head, _, rest = words.partition(": ")
-        number = head.removeprefix("task ")
-        if head == number or not number.isdigit() or not 0 < int(number) <= len(lines):
+    for place in dict.fromkeys(_placed(words, sizes) for words in problem.problems):
+        if place is None:
             return problem
-        told.add(lines[int(number) - 1], rest)
+        told.add(*place)
     return told.refusal() if told.lines else problem
+
+
+def _placed(words: str, sizes: list[tuple[int, int]]) -> tuple[int, str] | None:
+    """Line and words. What is wrong with all of them together stands at the first line it names."""
+    entries = [line for line, _ in sizes]
+    among = _CIRCLE.match(words)
+    if among:
+        lines = [_line_at(entries, number) for number in among[1].split(", ")]
+        known = [line for line in lines if line]
+        return (
+            (known[0], f"tasks of lines {', '.join(map(str, known))}{words[among.end() :]}")
+            if known
+            else None
+        )
+    head, colon, rest = words.partition(": ")
+    number = head.removeprefix("task ") if colon else ""
+    if number.isdigit() and number != head:
+        # What is checked last is checked when arrays have become their tasks.
+        spread = [line for line, size in sizes for _ in range(size)] if rest.startswith(_SPREAD) else entries
+        line = _line_at(spread, number)
+        named = _OF_SUBMIT.sub(lambda found: f"the task of line {_line_at(spread, found[1])}", rest)
+        return (line, named) if line else None
+    return (entries[0], words) if len(entries) == 1 else None
+
+
+def _line_at(lines: list[int], number: str) -> int | None:
+    return lines[int(number) - 1] if 0 < int(number) <= len(lines) else None

@@ -23,17 +23,46 @@ class JsonText:
         try:
             at = self._skip(0)
             first = self.text[at : at + 1]
-            keys, end = self._keys(at) if first == "{" else ({}, at)
+            keys, end = self._first_keys(at) if first == "{" else ({}, at)
             if first == "[":
                 self._expect_end((yield from self._list(at)))
             elif "tasks" in keys:
                 yield from self._document(keys)
                 self._expect_end(end)
             else:
-                while at < len(self.text):
-                    at = self._skip((yield from self._element(at)))
+                yield from self._one_by_one(at)
         except JSONDecodeError as error:
             self.problems.add(error.lineno, f"this is not JSON: {error.msg}")
+
+    def _first_keys(self, at: int) -> tuple[dict[str, int], int]:
+        """A broken first line of JSONL is told with the others; a broken document ends the walk."""
+        try:
+            return self._keys(at)
+        except JSONDecodeError:
+            if '"tasks"' in self.text[at : self._next_object(at)]:
+                raise
+            return {}, at
+
+    def _one_by_one(self, at: int) -> Iterator[Entry]:
+        """JSONL: a broken line hides none of those that follow."""
+        while at < len(self.text):
+            try:
+                at = self._skip((yield from self._element(at)))
+            except JSONDecodeError as error:
+                at = self._past(at, error)
+
+    def _past(self, at: int, error: JSONDecodeError) -> int:
+        """Where the next line, or after an object the next one, begins. A mistake is told where its text ends."""
+        line_end = self.text.find("\n", at)
+        following = len(self.text) if line_end < 0 else self._skip(line_end)
+        following = self._next_object(at) if self.text[at] == "{" else following
+        last = len(self.text[:following].rstrip(SPACE)) - 1
+        self.problems.add(self._line_at(min(error.pos, last)), f"this is not JSON: {error.msg}")
+        return following
+
+    def _next_object(self, at: int) -> int:
+        place = self.text.find("\n{", at)
+        return len(self.text) if place < 0 else place + 1
 
     def _document(self, keys: dict[str, int]) -> Iterator[Entry]:
         for key, place in keys.items():

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote
 
 from lab_gpu.core.network_mounts import is_network
 
@@ -23,6 +26,8 @@ LEAST_FREE_BYTES, SCARCE_FREE_BYTES = 256 << 20, 2 << 30
 LEAST_INOTIFY_INSTANCES = 64
 EARLIEST_SANE_TIME = 1_735_689_600  # 2025-01-01: no clock is right before this was written
 TOOL_LIMIT_S = 10
+READ_LIMIT_S = 5.0
+DAMAGED = "stop the master, move it away together with its -wal, and put a copy back or start empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,27 @@ def nearest_folder(path: str) -> str:
     while not os.path.isdir(place):
         place = os.path.dirname(place)
     return place
+
+
+def database(path: str, limit_s: float = READ_LIMIT_S) -> Finding:
+    """Read whole where the limit allows it. Nothing is written: a ledger that nobody has open stays untouched."""
+    if not os.path.exists(path):
+        return Finding("database", OK, f"{path} is not there yet; the first start makes it")
+    wanted = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
+    give_up_at = time.monotonic() + limit_s
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?{wanted}", uri=True, timeout=1)) as connection:
+            connection.set_progress_handler(lambda: time.monotonic() > give_up_at, 10_000)
+            (found,) = connection.execute("pragma quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if any(word in str(error) for word in ("interrupted", "locked")):
+            return Finding("database", OK, f"{path} is in use, or too large to be read whole here")
+        return Finding("database", BAD, f"{path} cannot be opened: {error}", "check the disk and its rights")
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        return Finding("database", BAD, f"{path} is damaged: {' '.join(found.split())}", DAMAGED)
+    return Finding("database", OK, path)
 
 
 def file_system(path: str, mounts: str) -> Finding:

@@ -25,17 +25,20 @@ class Script:
         self.path = path
         self.lines = lines
 
-    def command(self, elsewhere: bool) -> str:
+    def command(self, elsewhere: bool, arguments: list[str]) -> str:
         """How it is run. Where the task runs `elsewhere`, its path must hold there too."""
+        return join([*self._program(elsewhere), *arguments])
+
+    def _program(self, elsewhere: bool) -> list[str]:
         path = os.path.abspath(self.path) if elsewhere else self.path
         first = self.lines[0] if self.lines else ""
         if self.path.endswith(PYTHON_ENDING):
-            return join([python_name(), path])
+            return [python_name(), path]
         if not first.startswith("#!"):
-            return join(["bash", path])
+            return ["bash", path]
         if os.access(self.path, os.X_OK):
-            return join([path if "/" in path else f"./{path}"])
-        return join([*first[2:].split(), path])
+            return [path if "/" in path else f"./{path}"]
+        return [*first[2:].split(), path]
 
     def flags(self) -> Body:
         """What its #LAB lines say."""

@@ -214,7 +214,7 @@ def _terminal_sends_it() -> bool:
 
 
 def send_to_tree(root: int, signum: int) -> None:
-    """Soft signals go only to those that catch them; where nobody does, all are asked to end (SPEC 21)."""
+    """Soft signals go only to those that catch them; where nobody does, all are asked to end."""
     tree = [root, *_below(root)]
     if signum in ASKED_SOFTLY:
         catching = [pid for pid in tree if _catches(pid, signum)]

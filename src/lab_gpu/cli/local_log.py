@@ -1,10 +1,11 @@
-"""The log file of a command that runs here: its folder and a name that nobody has (SPEC 25)."""
+"""The log file of a command that runs here: its folder and a name that nobody has."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lab_gpu.core.errors import Refused
 
@@ -42,9 +43,9 @@ def _unusable(root: str, why: str) -> Refused:
     return Refused(f"cannot write a log in {root}: {why}; name another folder with --log-root")
 
 
-def opened(root: str, stem: str) -> tuple[str, int]:
-    """The path and an appending descriptor of a new file: `<stem>.log`, or the next free one beside it."""
-    for candidate in _names(stem):
+def opened(root: str, stem: str, attempt: Mapping[str, Any]) -> tuple[str, int]:
+    """The path and an appending descriptor of a new file; `attempt` is what the master says of it, or empty."""
+    for candidate in _names(stem, attempt):
         path = os.path.join(root, candidate)
         try:
             return path, os.open(
@@ -68,7 +69,11 @@ def stem_of(task: int, root: str, home: str) -> str:
     return str(task) if ours else f"{task}-{getpass.getuser()}@{host}"
 
 
-def _names(stem: str) -> Iterator[str]:
+def _names(stem: str, attempt: Mapping[str, Any]) -> Iterator[str]:
+    """The master knows whose the plain name is; without it that is left to whoever has it."""
+    if attempt:
+        yield os.path.basename(attempt["log_name"])
+        yield f"{stem}.{attempt['number']}.log"
     yield f"{stem}.log"
     number = 2
     while True:

@@ -24,6 +24,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "look": {
         "status": "GPUs and open tasks on one screen",
+        "tui": "the same on the whole terminal, kept up to date",
         "list": "tasks, by state, owner, queue, name or batch",
         "show": "everything about a task and its attempts",
         "why": "what a task waits for, and what would let it start",

@@ -46,13 +46,12 @@ def _read_layer(origin: str, values: Mapping[str, Any]) -> Body:
 
 def task_of(args: argparse.Namespace) -> Body:
     """The one task that a command line describes: flags, then #LAB lines, then defaults."""
-    command = frame.command_text(args)
     flags = given(args)
-    script = named_script(args.rest[0] if args.rest else command)
-    layers = [flags, *([script.flags()] if script else ()), *default_layers()]
-    body = layered(layers)
+    script = named_script((args.rest or args.command or [""])[0])
+    command = "" if script and not args.rest else frame.command_text(args)
+    body = layered([flags, *([script.flags()] if script else ()), *default_layers()])
     if script and not args.rest:
-        command = script.command(elsewhere="workdir" in body)
+        command = script.command(elsewhere="workdir" in body, arguments=args.command[1:])
     return {"command": readable(command), **body}
 
 
@@ -174,18 +173,25 @@ def announce(api: Api, tasks: list[Json], body: Body) -> str:
     head = f"task {ids[0]}" if len(ids) == 1 else f"tasks {ranges(ids)} ({len(ids)})"
     if first["state"] == "queued" and first.get("reason"):
         return f"{head} queued: {first['reason']}{limit_words(api, body)}; lab-gpu why {ids[0]} tells more"
+    if first["state"] == "failed":
+        return f"{head} failed already: {first.get('reason') or 'it never started'}; lab-gpu show {ids[0]}"
     follow = f"lab-gpu logs -f {ids[0]}" if len(ids) == 1 else f"lab-gpu list {ranges(ids)}"
     return f"{head} submitted{limit_words(api, body)}; {follow}"
 
 
+def failed_already(tasks: Iterable[Json]) -> bool:
+    """What waits for a task that failed before can never start: it is queued and failed in one."""
+    return any(task["state"] == "failed" for task in tasks)
+
+
 def limit_words(api: Api, body: Body) -> str:
-    """SPEC 17: a time limit is a figure to plan with, unless it was asked to stop the task."""
+    """A time limit is a figure to plan with, unless it was asked to stop the task."""
     if not body.get("time_limit_s"):
         return ""
     limit = format_duration(body["time_limit_s"])
     if body.get("kill_at_limit") or api.get("/api/v1/policy")["policy"].get("enforce_time_limit"):
-        return f", stopped after {limit}"
-    return f", planned with {limit} but not stopped at it"
+        return f"; it is stopped after {limit} of running"
+    return f"; the plan counts on {limit} of running, it is not stopped then"
 
 
 def field_names(*without: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`from lab_gpu import Client`: ask for GPUs, or hand over a command and wait for it (SPEC 3, 4, 31).
+"""`from lab_gpu import Client`: ask for GPUs, or hand over a command and wait for it.
 
 The timeouts of acquire, request_device and run are for the wait for GPUs, never for the run: None waits for ever, 0
 fails at once, more are seconds.

@@ -299,7 +299,7 @@ def foreign(place: Place, seen: str) -> Broken:
 def find_master(
     host: str | None = None, environ: Mapping[str, str] | None = None, token: str | None = None
 ) -> Api:
-    """The master these settings name, with somebody listening there (SPEC 4); else NoMaster."""
+    """The master these settings name, with somebody listening there; else NoMaster."""
     environ = os.environ if environ is None else environ
     named = host or environ.get("LAB_GPU_HOST")
     place = whereabouts.place_of(named) if named else None
@@ -344,7 +344,7 @@ def connect(
     token: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Api:
-    """`find_master`; with `start` also the one that makes there be a master, and a new one (SPEC 3)."""
+    """`find_master`; with `start` also the one that makes there be a master, and a new one."""
     environ = os.environ if environ is None else environ
     try:
         api = find_master(host, environ, token)

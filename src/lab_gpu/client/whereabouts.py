@@ -1,4 +1,4 @@
-"""Where this user's master is, and with which token it is asked (SPEC 4, 7). It opens no connection."""
+"""Where this user's master is, and with which token it is asked. It opens no connection."""
 
 from __future__ import annotations
 

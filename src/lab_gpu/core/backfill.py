@@ -1,4 +1,4 @@
-"""EASY backfill: the first blocked ask reserves the GPUs it can have soonest; nobody may delay it (SPEC 16).
+"""EASY backfill: the first blocked ask reserves the GPUs it can have soonest; nobody may delay it.
 
 Others go ahead of it on GPUs it does not need, beside it where both fit, or on what it needs only if they are
 sure to be gone by then. Where nobody knows when holders end, the GPUs with the fewest such holders are kept:

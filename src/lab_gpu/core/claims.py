@@ -1,4 +1,4 @@
-"""What the masters of one host tell each other: who holds how much of which GPU (SPEC 6)."""
+"""What the masters of one host tell each other: who holds how much of which GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What finished tasks teach: which runs are alike, and how long the next one should take (SPEC 16)."""
+"""What finished tasks teach: which runs are alike, and how long the next one should take."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """All that stays as it was submitted and that only launcher and verdict read (stored as one JSON document)."""
+    """All that stays as it was submitted and that only its launch and its verdict read (stored as one JSON document)."""
 
     setenv: Mapping[str, str] = field(default_factory=dict)
     activation: Activation | None = None
@@ -116,7 +116,6 @@ class TaskSpec:
     kill_at_limit: bool = False
     never_twice: bool = False
     no_output_limit_s: float | None = None
-    launcher: str = "process"
     strip_path: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Whether a GPU is of the type a person named: its words, in order, as whole words of its name (SPEC 10)."""
+"""Whether a GPU is of the type a person named: its words, in order, as whole words of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked first: the front, then priority with the night's bonus, then the place in line (SPEC 15)."""
+"""Who is asked first: the front, then priority with the night's bonus, then the place in line."""
 
 from __future__ import annotations
 

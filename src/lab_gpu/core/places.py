@@ -1,4 +1,4 @@
-"""Where things lie (SPEC 5). Pure: whoever asks says who they are."""
+"""Where things lie. Pure: whoever asks says who they are."""
 
 from __future__ import annotations
 

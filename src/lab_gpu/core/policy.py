@@ -30,7 +30,6 @@ class Policy:
     enforce_time_limit: bool = False
     preemption: bool = False
     visible_devices: str = "index"
-    launcher: str = "process"
     soft_timeout_s: float = 300
     term_timeout_s: float = 30
     max_retries: int | None = 0
@@ -236,7 +235,6 @@ READERS: dict[str, Reader] = {
     "enforce_time_limit": _yes_or_no,
     "preemption": _yes_or_no,
     "visible_devices": _one_of("index", "uuid"),
-    "launcher": _one_of("process", "tmux"),
     "soft_timeout_s": _duration_s,
     "term_timeout_s": _duration_s,
     "max_retries": _retries,

@@ -1,4 +1,4 @@
-"""Whom a higher class may push out (SPEC 17, 21): overdue tasks first, then the fewest of the lowest."""
+"""Whom a higher class may push out: overdue tasks first, then the fewest of the lowest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reading means: how much of a GPU is other people's, what a virtual one reads (SPEC 6, 8, 12, 13).
+"""What a reading means: how much of a GPU is other people's, what a virtual one reads.
 
 A process is ours when it carries a uni_id of ours, or is or comes from a process of ours; the rest
 is foreign. Another master's claim is foreign whether or not its memory is used: the larger counts.

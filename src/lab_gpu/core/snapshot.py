@@ -59,7 +59,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU as the planner sees it. Free VRAM = total - foreign - promised (SPEC 12), never below zero."""
+    """One GPU as the planner sees it. Free VRAM = total - foreign - promised, never below zero."""
 
     uuid: GpuUuid
     index: int
@@ -72,7 +72,7 @@ class GpuView:
     holders: int = 0  # live attempts and leases of ours on it
     taken_whole: bool = False  # a holder has the whole of it
     shareable: bool = True  # false in exclusive compute mode
-    foreign_busy_mib: int = 0  # foreign memory without display servers: decides idleness (SPEC 13)
+    foreign_busy_mib: int = 0  # foreign memory without display servers: decides idleness
     used_mib: int = 0  # the live reading
     utilization: int | None = None  # 0-100, live
     closed: str | None = None  # why nothing may start on it: drained, sick, memory not yet back

@@ -1,4 +1,4 @@
-"""How an attempt is stopped (SPEC 21): what to send next and when to look again, from what was sent by now.
+"""How an attempt is stopped: what to send next and when to look again, from what was sent by now.
 
 SIGUSR1 to those that catch it, a wait, SIGTERM to the whole tree, a wait, SIGKILL until nothing is left.
 """

@@ -1,4 +1,4 @@
-"""Sizes, durations, priorities, ids and times as people write them (SPEC 14), and back again.
+"""Sizes, durations, priorities, ids and times as people write them, and back again.
 
 Parsed at the edge once. Imports little on purpose: every cold start of the command line pays for it.
 """

@@ -108,12 +108,10 @@ def ending_of(facts: Facts) -> Ending:
 
 
 def _ending_of_record(facts: Facts, code: int) -> Ending:
-    """A clean exit beats a stop that came too late; but one told to make room may have but saved its work."""
+    """A clean exit beats a stop that came too late; one that a signal of ours had reached has only saved its work."""
     if code != 0:
         return _stopped_or(facts, Ending.OOM if facts.oom else Ending.ERROR)
-    if facts.signalled and facts.stop_why in (Ending.PREEMPTED, Ending.RESIZED):
-        return facts.stop_why
-    return Ending.OK
+    return _stopped_or(facts, Ending.OK) if facts.signalled else Ending.OK
 
 
 def _stopped_or(facts: Facts, otherwise: Ending) -> Ending:

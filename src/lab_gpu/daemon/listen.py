@@ -50,7 +50,7 @@ def _own_directory(path: str, uid: int) -> None:
 
 
 def listen_tcp(host: str, port: int | None) -> socket.socket:
-    """The port that was asked for, or the next free one from the usual on (SPEC 4)."""
+    """The port that was asked for, or the next free one from the usual on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in [port] if port else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED):
         listening = socket.socket(family)

@@ -1,4 +1,4 @@
-"""One master per state directory (SPEC 5): a lock that names host and boot. Another host's is never broken."""
+"""One master per state directory: a lock that names host and boot. Another host's is never broken."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from lab_gpu.core.attempts import Armed, Begun, ExitRecord, GpuLine, LaunchFailed, LaunchOrder, Whereabouts
 from lab_gpu.core.model import ProcessName
 from lab_gpu.engines import cgroup, proc, subreaper
-from lab_gpu.engines.census import UNI_ID, Census
+from lab_gpu.engines.census import Census
 from lab_gpu.engines.spawn import find_bash, spawn
 from lab_gpu.runner import report, scripts
 
@@ -216,10 +216,6 @@ class LocalEngine:
     def strays(self, known: Sequence[int]) -> tuple[ProcessName, ...] | None:
         mine = subreaper.children() if self._subreaper else None
         return None if mine is None else subreaper.living_strays(mine, frozenset(known))
-
-    def uni_id_of(self, process: ProcessName) -> str | None:
-        uni_id = proc.environment_value(process.pid, UNI_ID)
-        return uni_id if proc.alive(process) else None
 
     def alive(self, process: ProcessName) -> bool:
         """An orphan that came to us and died is reaped on the way."""

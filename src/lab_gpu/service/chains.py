@@ -1,4 +1,4 @@
-"""What a task's end means for those that wait for it (SPEC 19)."""
+"""What a task's end means for those that wait for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lab_gpu.service.projection import OpenTask
 
 
 def fail_dependent(house: House, task: OpenTask, on: TaskId) -> None:
-    """A dependency that cannot be met any more fails the task without an attempt, and so down the chain (SPEC 19)."""
+    """A dependency that cannot be met any more fails the task without an attempt, and so down the chain."""
     now = house.now
     pending = [(task, on)]
     while pending:

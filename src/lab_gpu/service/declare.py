@@ -19,7 +19,7 @@ MOST_VIRTUAL_GPUS = 1024
 
 
 def add_node(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
-    """The same node again changes nothing; with other values it is refused (SPEC 8)."""
+    """The same node again changes nothing; with other values it is refused."""
     if args.get("address"):
         raise Refused(
             f"cannot add node {args['name']} at {args['address']}: this release runs on one machine;"
@@ -152,7 +152,7 @@ def undrain(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
 
 
 def set_aside_unreleased(house: House) -> None:
-    """A GPU whose memory did not come back in time takes nothing new until somebody looked (DESIGN, promise 5)."""
+    """A GPU whose memory did not come back in time takes nothing new until somebody looked."""
     now = house.now
     for uuid, gone in house.book.never_back(now, house.policy.gpu_memory_wait_s):
         node = gone.holder.grant.node

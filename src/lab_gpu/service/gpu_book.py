@@ -181,6 +181,13 @@ class GpuBook:
         self._dirty = None
         return before != self.nodes()
 
+    def shift(self, step_s: float) -> None:
+        """The clock was set: a reading is as old, and memory gone as long, as before."""
+        self.facts = replace(self.facts, at=self.facts.at + step_s)
+        self.unreleased = {
+            uuid: replace(gone, since=gone.since + step_s) for uuid, gone in self.unreleased.items()
+        }
+
     def never_back(self, now: float, patience_s: float) -> list[tuple[GpuUuid, Unreleased]]:
         """GPUs whose memory did not come back in time: they are to be set aside."""
         late = [(u, gone) for u, gone in self.unreleased.items() if now - gone.since > patience_s]

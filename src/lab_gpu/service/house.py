@@ -102,6 +102,7 @@ class House:
     changed: bool = True  # something the planner sees is new: a pass is due
     pass_after_reading: bool = False  # something could not start for want of a fresh reading
     passes: int = 0
+    planned_at: float = 0.0
     readings: int = 0
     begun: list[Live] = field(default_factory=list)
     to_start: list[tuple[Live, Ready]] = field(default_factory=list)

@@ -48,7 +48,7 @@ class Launcher:
         """Directory, scripts, log and a waiting shell. Raises LaunchFailed. Writes the row into the open transaction."""
         try:
             order, spec = self._order(task)
-            self._move_older_log(task.id, order.log_path)
+            self.move_older_log(task.id, order.log_path)
         except OSError as error:
             raise LaunchFailed(_no_room(task.id, error)) from None
         armed = self._engine.arm(order)
@@ -135,15 +135,14 @@ class Launcher:
             self._environment = (environment_id, self._ledger.tasks.environment_body(environment_id))
         return self._environment[1]
 
-    def _move_older_log(self, task: TaskId, path: str) -> None:
+    def move_older_log(self, task: TaskId, path: str) -> None:
         """The newest attempt has the plain name: the one before gets its number. A stranger's file stays as it is."""
         if not os.path.lexists(path):
             return
-        before = self._ledger.attempts.newest_log(task)
-        number = before["number"] if before and before["log_path"] == path else 0
-        new = free(older(path, number))
+        before = self._ledger.attempts.with_log(task, path)
+        new = free(older(path, before["number"] if before else 0))
         os.rename(path, new)
-        if before is None or not number:
+        if before is None:
             return
         _point_link(before["directory"], new)
         self._ledger.attempts.move_log(AttemptId(before["id"]), new)
@@ -176,7 +175,7 @@ def _point_link(directory: str, log_path: str) -> None:
 def gpu_line(
     grant: Grant, facts: Mapping[GpuUuid, GpuFacts], policy: Policy, *, real_beside: bool
 ) -> GpuLine:
-    """The GPUs as the program shall see them (SPEC 8, 11, 12). Indices are looked up again at each start."""
+    """The GPUs as the program shall see them. Indices are looked up again at each start."""
     if not grant.gpus or (grant.virtual and real_beside):
         return GpuLine(visible="", uuids="" if not grant.gpus else "void")
     known = [facts[uuid] for uuid in grant.gpus if uuid in facts]

@@ -1,4 +1,4 @@
-"""Leases (SPEC 31): GPUs held with no command of ours on them, for as long as their process lives or is heard."""
+"""Leases: GPUs held with no command of ours on them, for as long as their process lives or is heard."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ask(house: House, who: Caller, args: Mapping[str, Any]) -> Answer | Callable
 
 
 def _inside(house: House, live: Live, request: Request) -> Answer:
-    """Inside an attempt its own GPUs are what there is (SPEC 31)."""
+    """Inside an attempt its own GPUs are what there is."""
     have = live.grant
     enough = len(have.gpus) >= request.gpus and (
         have.vram_mib is None or (request.vram_mib is not None and request.vram_mib <= have.vram_mib)

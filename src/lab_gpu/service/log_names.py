@@ -1,4 +1,4 @@
-"""Where an attempt's log lies (SPEC 25): `<root>/<task>.log`, older attempts beside it, nobody's file written over."""
+"""Where an attempt's log lies: `<root>/<task>.log`, older attempts beside it, nobody's file written over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment of a task that came without one: its owner's login shell's, read once (SPEC 22)."""
+"""The environment of a task that came without one: its owner's login shell's, read once."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from lab_gpu.core.errors import Broken, LabGpuError
 from lab_gpu.core.ids import AttemptId, LeaseId, TaskId
 from lab_gpu.core.model import ProcessName
 from lab_gpu.service import declare, leasing, outside, points, settle
+from lab_gpu.service.clock_steps import ClockWatch, moved, shift
 from lab_gpu.service.house import House, Live
 from lab_gpu.service.operations import OPERATIONS, READS
 from lab_gpu.service.planning import arm_next, run_pass
@@ -53,6 +54,7 @@ class Loop:
         self._watched: dict[int, tuple[str, int]] = {}
         self._told = (-1, -1, -1)
         self._stopping = False
+        self._clock = ClockWatch()
         self._write_again_at: float | None = None
         self._doors_again_at: float | None = None
         self._doors_full = False
@@ -106,6 +108,7 @@ class Loop:
     def _sleep(self) -> Awake:
         awake = Awake()
         ready = self._poll.poll(self._timeout_s())
+        self._follow_clock()
         for fd, _ in ready:
             self._sort(fd, awake)
         if self._watch_again_at is not None and self._watch_again_at <= self._house.now:
@@ -119,6 +122,15 @@ class Loop:
         for kind, ident, process in waiting:
             if kind != "attempt" or TaskId(ident) in self._house.live:
                 self.watch(kind, ident, process)
+
+    def _follow_clock(self) -> None:
+        step_s = self._clock.step_s()
+        if step_s:
+            shift(self._house, step_s)
+            self._timers.shift(step_s)
+            self._write_again_at = moved(self._write_again_at, step_s)
+            self._doors_again_at = moved(self._doors_again_at, step_s)
+            self._watch_again_at = moved(self._watch_again_at, step_s)
 
     def _timeout_s(self) -> float | None:
         if self._unwritten and self._write_again_at is None:

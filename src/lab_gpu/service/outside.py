@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from lab_gpu.core.ids import AttemptId, TaskId
 from lab_gpu.core.model import Ending, Grant, ProcessName
 from lab_gpu.service.gpu_book import Holder
 from lab_gpu.service.house import Answer, House
+from lab_gpu.service.log_names import free, older
 from lab_gpu.service.planning import gpus_doc
 from lab_gpu.service.promises import release
 from lab_gpu.wire.inside import Caller
@@ -38,6 +40,7 @@ def begin(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     number = row["attempts"] + 1
     process = ProcessName(args["pid"], args["pid_started"]) if args.get("pid") else None
     grant = _grant(house, args)
+    log_path = _log_path(house, task_id, number, args.get("log_path") or "")
     now = house.now
     uni_id = f"{task_id}-{number}-{secrets.token_hex(6)}"
     attempt = house.ledger.attempts.begin_outside(
@@ -46,7 +49,7 @@ def begin(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
             "number": number,
             "uni_id": uni_id,
             "directory": "",
-            "log_path": args.get("log_path") or "",
+            "log_path": log_path,
             "boot_id": house.engine.boot_id,
             "pid": process.pid if process else None,
             "pid_started": process.started if process else None,
@@ -72,9 +75,23 @@ def begin(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
         "attempt_id": attempt,
         "number": number,
         "uni_id": uni_id,
-        "log_name": f"{task_id}.log",
+        "log_name": os.path.basename(log_path) or f"{task_id}.log",
         "gpus": gpus_doc(house, grant),
     }
+
+
+def _log_path(house: House, task: TaskId, number: int, wanted: str) -> str:
+    """The plain name is the newest attempt's: the one before makes way, unless it still runs or is none of ours."""
+    if not os.path.lexists(wanted):
+        return wanted
+    written = any(live.task == task and live.log_path == wanted for live in house.live.values())
+    if written or house.ledger.attempts.with_log(task, wanted) is None:
+        return free(older(wanted, number))
+    try:
+        house.launcher.move_older_log(task, wanted)
+    except OSError:  # its folder cannot be written any more
+        return free(older(wanted, number))
+    return wanted
 
 
 def _grant(house: House, args: Mapping[str, Any]) -> Grant:

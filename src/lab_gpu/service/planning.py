@@ -51,6 +51,7 @@ def run_pass(house: House) -> list[Placement]:
     """Plans, and writes what still fits into the open transaction. What could not start is planned again."""
     house.changed = False
     house.passes += 1
+    house.planned_at = house.now
     plan = house.plan = house.planner.plan(snapshot(house), house.policy, _offset(house))
     placed = [each for each in plan.placements if _stale(house, each) is None]
     if not _claimed(house, placed):

@@ -59,8 +59,6 @@ class Engine(Protocol):
     def kill(self, uni_id: str, runner: ProcessName | None, session: int | None) -> None:
         """SIGKILL to the whole tree but run.sh, at one stroke where a cgroup holds it."""
 
-    def uni_id_of(self, process: ProcessName) -> str | None: ...
-
     def alive(self, process: ProcessName) -> bool: ...
 
     def send(self, process: ProcessName, signal: int) -> bool:
@@ -79,7 +77,7 @@ class Probe(Protocol):
 
 
 class Claims(Protocol):
-    """The claims directory all masters of this host share (SPEC 6)."""
+    """The claims directory all masters of this host share."""
 
     def others(self) -> tuple[OthersClaim, ...]:
         """Living claims of other masters, read without the lock (for readings)."""

@@ -134,7 +134,7 @@ class Projection:
         return self._dependents.get(task, set())
 
     def expected_s(self, task: OpenTask) -> float | None:
-        """What the planner counts on: the limit, else the estimate, else what was learned (SPEC 16, 17)."""
+        """What the planner counts on: the limit, else the estimate, else what was learned."""
         return task.time_limit_s or task.estimate_s or self._learn(task.signature)
 
     def _learn(self, signature: str | None) -> float | None:
@@ -357,11 +357,14 @@ class Projection:
                 self.regroup(self.tasks[task_id])
 
     def check(self, now: float) -> Iterator[str]:
-        """Every way in which this differs from a fresh reading of the ledger."""
-        self.wake_due(now)
+        """Every way in which this differs from a fresh reading of the ledger. A time that has passed is no time."""
         fresh = Projection(self._ledger)
         fresh.load()
-        fresh.wake_due(now)
+        for each in (self, fresh):
+            each.wake_due(now)
+            for task in each.tasks.values():
+                if task.not_before is not None and task.not_before <= now:
+                    task.not_before = None
         if fresh.tasks.keys() != self.tasks.keys():
             yield f"tasks differ: {sorted(fresh.tasks.keys() ^ self.tasks.keys())}"
         for task_id in fresh.tasks.keys() & self.tasks.keys():

@@ -1,4 +1,4 @@
-"""Stops of attempts (SPEC 21): decided and written here, carried out step by step after each commit."""
+"""Stops of attempts: decided and written here, carried out step by step after each commit."""
 
 from __future__ import annotations
 

@@ -168,7 +168,6 @@ class _Sheet:
             kill_at_limit=body.kill_at_limit,
             never_twice=body.never_twice,
             no_output_limit_s=body.no_output_limit_s,
-            launcher=self._policy.launcher,
             strip_path=self._strip_path,
         )
 
@@ -184,7 +183,7 @@ class _Sheet:
 
 
 def own_bin_to_strip(environment: Mapping[str, str], prefix: str) -> str | None:
-    """The master's own virtual environment leaves PATH unless it was the active one at submit (SPEC 22)."""
+    """The master's own virtual environment leaves PATH unless it was the active one at submit."""
     folder = os.path.join(prefix, "bin")
     if prefix == sys.base_prefix or folder not in environment.get("PATH", "").split(":"):
         return None

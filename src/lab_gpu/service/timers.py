@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from lab_gpu.service import declare, leasing
+from lab_gpu.service.clock_steps import moved
 from lab_gpu.service.house import House, Live
 from lab_gpu.service.observe import SAMPLE_S
 from lab_gpu.service.ports import Keeper
@@ -25,6 +26,12 @@ class Timers:
         self._sampled_at = 0.0
         self._quiet_since: float | None = None
 
+    def shift(self, step_s: float) -> None:
+        self._logs_due = moved(self._logs_due, step_s)
+        self._remains_due = moved(self._remains_due, step_s)
+        self._quiet_since = moved(self._quiet_since, step_s)
+        self._sampled_at += step_s
+
     def is_due(self) -> bool:
         due = self.next_due()
         return due is not None and due <= self._house.now
@@ -34,6 +41,7 @@ class Timers:
         dues = [
             house.projection.next_due(),
             None if house.standing.manual_tick else house.plan.due_at,  # no pass would follow
+            self._reservation_due(),
             self._sample_due(),
             self._idle_due(),
             min((lease.expires_at for lease in house.leases.values() if lease.expires_at), default=None),
@@ -45,7 +53,8 @@ class Timers:
 
     def run_due(self) -> None:
         house, now = self._house, self._house.now
-        if house.projection.wake_due(now) or (house.plan.due_at is not None and house.plan.due_at <= now):
+        dues = (house.plan.due_at, self._reservation_due())
+        if house.projection.wake_due(now) or any(due is not None and due <= now for due in dues):
             house.changed = True
         leasing.expire(house)
         for live in list(house.live.values()):
@@ -70,6 +79,14 @@ class Timers:
             begin_stop(self._house, live, "time_limit", "its time limit")
         elif live.spec.no_output_limit_s and _silent_until(live, live.spec.no_output_limit_s) <= now:
             begin_stop(self._house, live, "no_output", "its no-output limit")
+
+    def _reservation_due(self) -> float | None:
+        """A holder that outlives what was foreseen may be made to give way: the plan has to be looked at then."""
+        house = self._house
+        reservation = house.plan.reservation
+        if not house.policy.preemption or reservation is None or reservation.at is None:
+            return None
+        return reservation.at if reservation.at > house.planned_at else None
 
     def _sample_due(self) -> float | None:
         """GPU use is sampled only while somebody could be helped or hurt by it."""
@@ -103,7 +120,7 @@ class Timers:
         return bool(self._house.projection.tasks or self._house.leases or self._house.outside)
 
     def stop_when_idle(self, stop: Callable[[], None]) -> None:
-        """A master that nobody asked for ends when nobody needs it (SPEC 3)."""
+        """A master that nobody asked for ends when nobody needs it."""
         due = self._idle_due()
         if due is not None and due <= self._house.now:
             stop()

@@ -288,6 +288,10 @@ class Attempts:
         row: sqlite3.Row | None = self._db.execute(SQL["newest_log"], (task,)).fetchone()
         return row
 
+    def with_log(self, task: TaskId, path: str) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self._db.execute(SQL["attempt_with_log"], (task, path)).fetchone()
+        return row
+
     def move_log(self, attempt: AttemptId, path: str) -> None:
         self._db.execute(SQL["move_log"], (path, attempt))
 

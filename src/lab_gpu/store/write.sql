@@ -89,6 +89,9 @@ update attempt set log_path = ? where id = ?;
 -- name: newest_log
 select id, number, log_path, directory from attempt where task_id = ? and log_path <> '' and started_at is not null
 order by number desc limit 1;
+-- name: attempt_with_log
+select id, number, log_path, directory from attempt where task_id = ? and log_path = ? and started_at is not null
+order by number desc limit 1;
 -- name: attempt_boot
 select boot_id from attempt where id = ?;
 -- name: live_attempts

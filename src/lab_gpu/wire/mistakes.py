@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from lab_gpu.core.ids import NODE_NAME_PATTERN, NODE_NAME_WORDS
 from lab_gpu.core.nearest import nearest_first
 
 _MUST_BE = {
@@ -77,6 +78,8 @@ def _fault(error: Mapping[str, Any], shape: object) -> str:
         return "must not be empty"
     if kind in ("string_too_short", "string_too_long"):
         return "must not be empty" if kind == "string_too_short" else "is too long"
+    if kind == "string_pattern_mismatch" and context.get("pattern") == NODE_NAME_PATTERN:
+        return NODE_NAME_WORDS
     if kind in _AT:
         words, key = _AT[kind]
         return f"must be {words} {context[key]:g}" if abs(context[key]) < 1e6 else "is out of range"

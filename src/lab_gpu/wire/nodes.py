@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from lab_gpu.core.ids import NODE_NAME_PATTERN
 from lab_gpu.wire.base import Asked, Flag, Number, Told, Whole
 from lab_gpu.wire.tasks import GpuName, Moment, ResourceBody
 
@@ -13,7 +14,7 @@ from lab_gpu.wire.tasks import GpuName, Moment, ResourceBody
 class NodeBody(Asked):
     """A node to declare: a limit on this host's own GPUs, or a virtual one."""
 
-    name: str = Field(min_length=1)
+    name: str = Field(min_length=1, pattern=NODE_NAME_PATTERN)
     gpus: Whole | None = None
     vram_mib: Whole | None = None
     gpu_type: str | None = None

@@ -1,4 +1,4 @@
-"""Leases: GPUs held by a process of the caller's, with no task of ours on them (SPEC 31)."""
+"""Leases: GPUs held by a process of the caller's, with no task of ours on them."""
 
 from __future__ import annotations
 

@@ -49,24 +49,35 @@ def run(args: argparse.Namespace) -> int:
     words = _shell("\n".join([*_activation(args.env), command]))
     mem_mib = None if args.mem_used is None else parse_size_mib(args.mem_used)
     api, task = _task_of(args)
-    path, log = _log(args, api, task)
-    attempt = _begun(api, task, {"mem_mib": mem_mib, "command": command, "log_path": path})
+    root, stem = _log_place(args, api, task)
+    about = {"mem_mib": mem_mib, "command": command, "log_path": os.path.join(root, f"{stem}.log")}
+    attempt = _begun(api, task, about)
+    path, log = _log(api, attempt, root, stem)
     frame.say(f"lab-gpu: {_name(task, attempt)} runs here; its log is {path}")
     code = 1
     try:
         code = foreground.run(words, _environment(task, mem_mib, attempt), log, frame.say)
     finally:
+        # A newer attempt may have taken the name meanwhile: the descriptor still knows its own file.
+        oom = code != 0 and log_ends_in_oom(f"/proc/self/fd/{log}")
         os.close(log)
-        oom = code != 0 and log_ends_in_oom(path)
         _ended(api, attempt, {"exit_code": code, "oom": oom, "peak_mib": mem_mib})
     return _report(args, task, attempt, {"exit_code": code, "oom": oom, "mem_mib": mem_mib, "log_path": path})
 
 
-def _log(args: argparse.Namespace, api: Api | None, task: int) -> tuple[str, int]:
-    """Opened before anybody hears of the attempt: what cannot be logged is not begun."""
+def _log_place(args: argparse.Namespace, api: Api | None, task: int) -> tuple[str, str]:
+    """Found before anybody hears of the attempt: what cannot be logged is not begun."""
     home, wanted = own_home(os.environ), args.log_root or setting("log_root")
     root = local_log.prepared_root(wanted, home, None if wanted else _root_of_policy(api))
-    return local_log.opened(root, local_log.stem_of(task, root, home))
+    return root, local_log.stem_of(task, root, home)
+
+
+def _log(api: Api | None, attempt: dict[str, Any], root: str, stem: str) -> tuple[str, int]:
+    try:
+        return local_log.opened(root, stem, attempt)
+    except Refused:
+        _ended(api, attempt, {"exit_code": 1, "oom": False, "peak_mib": None})
+        raise
 
 
 def _root_of_policy(api: Api | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`lab-gpu cancel`: takes waiting tasks out of the queue and stops running ones step by step (SPEC 21)."""
+"""`lab-gpu cancel`: takes waiting tasks out of the queue and stops running ones step by step."""
 
 from __future__ import annotations
 

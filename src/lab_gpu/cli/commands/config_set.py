@@ -21,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("key", metavar="KEY", help=words)
     parser.add_argument("value", metavar="VALUE", nargs="?", help="read as the flag of that name reads it")
     parser.add_argument("--unset", action="store_true", help="take the setting away")
+    frame.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +32,11 @@ def run(args: argparse.Namespace) -> int:
     if args.value is not None:
         check_value(key, args.value)
     config.change_file(config.user_file(), key, args.value)
-    frame.say(f"{key} {'is no longer set' if args.unset else 'is set'} in {config.user_file()}")
+    path = config.user_file()
+    if args.json:
+        frame.print_json({"key": key, "value": args.value, "path": path})
+    else:
+        frame.say(f"{key} {'is no longer set' if args.unset else 'is set'} in {path}")
     return 0
 
 

@@ -13,6 +13,7 @@ from lab_gpu.cli.checks import BAD, OK, WARN, Finding
 from lab_gpu.cli.config import setting
 from lab_gpu.client.whereabouts import own_home, own_socket
 from lab_gpu.core.errors import LabGpuError
+from lab_gpu.core.places import database_path
 from lab_gpu.core.version import VERSION
 
 SUMMARY = "check this machine and say what to do"
@@ -69,6 +70,7 @@ def places() -> Iterator[Finding]:
         yield checks.socket_permissions(own_socket(home), uid)
     except LabGpuError as problem:
         yield Finding("socket", BAD, str(problem))
+    yield checks.database(database_path(home))
     root = log_root(home)
     yield checks.log_root(root)
     yield checks.disk_space("disk", home)

@@ -1,11 +1,13 @@
-"""`lab-gpu server add-node`: name and limit this host's own GPUs, or declare a virtual node (SPEC 8)."""
+"""`lab-gpu server add-node`: name and limit this host's own GPUs, or declare a virtual node."""
 
 from __future__ import annotations
 
 import argparse
+import re
 
 from lab_gpu.cli import frame
 from lab_gpu.core.errors import Refused
+from lab_gpu.core.ids import NODE_NAME_PATTERN, NODE_NAME_WORDS
 from lab_gpu.core.units import parse_size_mib
 
 SUMMARY = "name and limit this machine's GPUs, or declare a virtual node"
@@ -41,6 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.address:
         raise Refused(ONE_MACHINE.format(address=args.address))
+    if not re.fullmatch(NODE_NAME_PATTERN.rstrip("$"), args.name):
+        raise Refused(f"cannot add node '{args.name}': its name {NODE_NAME_WORDS}")
     body = {
         "name": args.name,
         "gpus": args.gpus,

@@ -1,4 +1,4 @@
-"""`lab-gpu server preempt`: stop a running task step by step and put it behind all that wait (SPEC 21)."""
+"""`lab-gpu server preempt`: stop a running task step by step and put it behind all that wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lab-gpu server start`: a master in the background, its address and log file printed (SPEC 2).
+"""`lab-gpu server start`: a master in the background, its address and log file printed.
 
 A policy file is checked before anything starts. Whether a master that runs already has the same settings is
 for the new one to say: it knows both.

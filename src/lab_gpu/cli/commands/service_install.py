@@ -37,20 +37,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="A", help="the address it listens on (default 127.0.0.1)")
     port = frame.whole_number("--port", 1, 65535)
     parser.add_argument("--port", type=port, metavar="P", help="the port it listens on (default 1895)")
+    frame.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     text = unit_text(order(args))
-    frame.out(text)
-    if args.print:
-        return 0
     path = unit_path(args.system, os.environ, os.path.expanduser("~"))
+    if not args.json:
+        frame.out(text)
+    enabled = False if args.print else put_to_work(args, path, text)
+    if args.json:
+        frame.print_json({"path": path, "unit": text, "written": not args.print, "enabled": enabled})
+    return 0
+
+
+def put_to_work(args: argparse.Namespace, path: str, text: str) -> bool:
+    """Whether systemd starts it from now on."""
     write(path, text)
     frame.say(f"lab-gpu: written to {path}")
-    enable(args.system)
+    enabled = enable(args.system)
     if not args.system and not systemd.lingers(getpass.getuser()) and os.getuid() != 0:
         frame.say("lab-gpu: it ends when you log out; to keep it: loginctl enable-linger")
-    return 0
+    return enabled
 
 
 def order(args: argparse.Namespace) -> UnitOrder:
@@ -130,17 +138,18 @@ def write(path: str, text: str) -> None:
         raise Refused(f"cannot write {path}: {error.strerror}; {advice}") from None
 
 
-def enable(system: bool) -> None:
+def enable(system: bool) -> bool:
     """What systemd does not answer to, the person types: the unit is written all the same."""
     steps = [systemd.words(system, "daemon-reload"), systemd.words(system, "enable", UNIT_NAME)]
     start = " ".join(systemd.words(system, "start", UNIT_NAME))
     if not systemd.answers(system):
         typed = " && ".join([*(" ".join(step) for step in steps), start])
         frame.say(f"lab-gpu: no systemd answers here; where it does, type: {typed}")
-        return
+        return False
     for step in steps:
         status, said = systemd.ask(step)
         if status != 0:
             frame.say(f"lab-gpu: `{' '.join(step)}` failed: {said}")
-            return
+            return False
     frame.say(f"lab-gpu: enabled; start it with: lab-gpu server stop; {start}")
+    return True

@@ -15,6 +15,7 @@ EXAMPLES = ("lab-gpu service uninstall", "sudo lab-gpu service uninstall --syste
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", action="store_true", help="the unit of the machine, not yours")
+    frame.add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +30,10 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"cannot remove {path}: {error.strerror}; run it with sudo") from None
     if answers:
         systemd.ask(systemd.words(args.system, "daemon-reload"))
-    frame.say(f"lab-gpu: removed {path}; a master that runs stays until `lab-gpu server stop`")
+    if args.json:
+        frame.print_json({"path": path, "removed": True})
+    else:
+        frame.say(f"lab-gpu: removed {path}; a master that runs stays until `lab-gpu server stop`")
     return 0
 
 

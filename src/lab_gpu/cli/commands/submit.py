@@ -20,6 +20,7 @@ EXAMPLES = (
     'lab-gpu submit --mem 10G --priority high "python train.py"',
     "lab-gpu submit --gpus 2 --gpu-type A100 -- python train.py --lr 0.1",
     "lab-gpu submit train.sh                 # flags may stand in it: #LAB --mem 10G",
+    "lab-gpu submit train.sh 0.1 sgd         # words after a script are its arguments",
     "lab-gpu submit --array 0-9%4 'python train.py --seed \"$LAB_GPU_ARRAY_INDEX\"'",
 )
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     tasks = submission.add(api, [body])["tasks"]
     if not (args.json and args.wait):
         _print(args, api, tasks, body)
-    return _wait(args, api, tasks) if args.wait else 0
+    return _wait(args, api, tasks) if args.wait else int(submission.failed_already(tasks))
 
 
 def _print(args: argparse.Namespace, api: Api, tasks: list[dict[str, Any]], body: dict[str, Any]) -> None:

@@ -52,10 +52,26 @@ def run(args: argparse.Namespace) -> int:
             return submission.preview(args, api, bodies)
         answer = submission.add(api, bodies)
     except Refused as problem:
-        raise with_lines(problem, lines, path) from None
+        raise with_lines(problem, [(line, _size(body)) for line, body in zip(lines, bodies)], path) from None
     if not (args.json and args.wait):
         _print(args, answer["tasks"])
-    return _wait(args, api, answer["tasks"]) if args.wait else 0
+    return _wait(args, api, answer["tasks"]) if args.wait else _tell_failed(answer["tasks"])
+
+
+def _size(body: dict[str, Any]) -> int:
+    """How many tasks it becomes."""
+    array = body.get("array")
+    return len(range(array["first"], array["last"] + 1, array["step"])) if array else 1
+
+
+def _tell_failed(tasks: list[dict[str, Any]]) -> int:
+    """1 where one can never start: what it waits for had failed before."""
+    failed = [task for task in tasks if task["state"] == "failed"]
+    if failed:
+        noun = "task" if len(failed) == 1 else "tasks"
+        why = failed[0].get("reason") or "what they wait for has failed"
+        frame.say(f"lab-gpu: {noun} {ranges(task['id'] for task in failed)} failed already: {why}")
+    return int(bool(failed))
 
 
 def _path(args: argparse.Namespace) -> str:

@@ -1,4 +1,4 @@
-"""`lab-gpu top`: moves tasks to the head of the queue; without ids it is the live view (SPEC 29)."""
+"""`lab-gpu top`: moves tasks to the head of the queue; without ids it is the live view."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.ids:
         return steering.act(args, "top", "is at the head of the queue")
+    return live_view(args)
+
+
+def live_view(args: argparse.Namespace) -> int:
     args.watch = sys.stdout.isatty() and not args.json
     args.limit = status.MOST_TASKS
     return status.run(args)

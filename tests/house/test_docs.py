@@ -147,3 +147,14 @@ def test_the_english_pages_and_the_index_agree() -> None:
     index = (DOCS / "manual.md").read_text()
     pages = {page.name for page in DOCS.glob("*.md")} - {"manual.md"}
     assert pages == {target for target, _ in LINK.findall(index) if "/" not in target}
+
+
+def test_every_command_that_prints_json_has_its_row() -> None:
+    rows = " ".join(re.findall(r"^\| (`.*?) \|", (DOCS / "json.md").read_text(), re.MULTILINE))
+    printing = [
+        name
+        for name in COMMANDS
+        if any("--json" in each.option_strings for each in command_parser(name)._actions)
+    ]
+    assert [name for name in printing if f"`{name}" not in rows] == []
+    assert set(COMMANDS) - set(printing) == {"run", "completion"}

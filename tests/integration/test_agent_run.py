@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from caretaker_stub import Stub, environment, lab_gpu, problem, short_home
 
-from tests.support.masters import a_master
+from tests.support.masters import a_master, wait_until
 
 ATTEMPT = {
     "attempt_id": 31,
@@ -153,6 +153,20 @@ def test_on_a_real_master_the_newest_attempt_has_the_plain_name() -> None:
         attempts = real.task(task)["attempts"]
         logs = [(os.path.basename(each["log_path"]), Path(each["log_path"]).read_text()) for each in attempts]
     assert logs == [(f"{task}.1.log", "first\n"), (f"{task}.2.log", "second\n"), (f"{task}.log", "third\n")]
+
+
+def test_a_log_that_the_master_still_writes_keeps_its_name() -> None:
+    with a_master() as real:
+        task = real.submit("until [ -e go ]; do sleep 0.02; done; echo first")
+        wait_until(lambda: real.task(task)["attempts"], "it runs")
+        words = [sys.executable, "-m", "lab_gpu", "agent", "run", "--task-id", str(task), "echo second"]
+        environ = {**real.environ, "LAB_GPU_HOST": f"unix:{real.ready['socket']}"}
+        subprocess.run(words, env=environ, cwd=real.home, check=True, capture_output=True)
+        Path(real.home, "go").touch()
+        real.wait(task)
+        attempts = real.task(task)["attempts"]
+        logs = [(os.path.basename(each["log_path"]), Path(each["log_path"]).read_text()) for each in attempts]
+    assert logs == [(f"{task}.log", "first\n"), (f"{task}.2.log", "second\n")]
 
 
 def test_a_log_root_that_cannot_be_written_stops_it_before_anything_runs(home: str, master: Stub) -> None:

@@ -224,6 +224,17 @@ def test_show_tells_everything(busy: Stage) -> None:
     )
 
 
+def test_show_tells_how_and_when_it_is_tried_again(busy: Stage) -> None:
+    rule = {"max_retries": 5, "pause_s": 2.0, "before_backoff": 3, "backoff_s": 600.0}
+    busy.master.become(1, "queued", retry=rule, max_retries=5, not_before="2999-11-19T10:00:00.000Z")
+    out = busy.lab_gpu("show", "1").out
+    assert re.search(r"pauses +2s before a new try, 10m after every 3 failures\n", out)
+    assert re.search(r"next try +2999-11-19", out)
+    busy.master.become(2, "queued", retry={**rule, "max_retries": 0}, not_before="2999-11-19T10:00:00.000Z")
+    out = busy.lab_gpu("show", "2").out
+    assert "pauses" not in out and re.search(r"not before +2999-11-19", out)
+
+
 def test_why_tells_reason_place_and_advice(busy: Stage) -> None:
     assert busy.lab_gpu("why", "2").out.splitlines() == [
         "task 2 queued: every GPU is taken",

@@ -183,14 +183,15 @@ def test_edit(stage: Stage) -> None:
 
 def test_settings_by_command(stage: Stage) -> None:
     stage.lab_gpu("config", "set", "submit.mem", "4G")
-    stage.lab_gpu("config", "set", "color", "never")
+    assert stage.lab_gpu("config", "set", "color", "never", "--json").json["value"] == "never"
     shown = stage.lab_gpu("config", "show", "--origin").out
     assert "submit.mem  4G" in shown
     assert shown.count(f"{stage.folder}/config/lab-gpu/config.yaml") == 2
     assert stage.lab_gpu("config", "show", "--json").json["submit.mem"]["value"] == "4G"
     stage.lab_gpu("submit", "x")
     assert stage.master.bodies("/api/v1/tasks")[-1]["tasks"] == [{"command": "x", "mem_mib": 4096}]
-    stage.lab_gpu("config", "set", "submit.mem", "--unset")
+    told = {"key": "submit.mem", "value": None, "path": f"{stage.folder}/config/lab-gpu/config.yaml"}
+    assert stage.lab_gpu("config", "set", "submit.mem", "--unset", "--json").json == told
     assert "submit.mem" not in stage.lab_gpu("config", "show").out
     assert "did you mean submit.mem?" in stage.lab_gpu("config", "set", "mem", "4G", code=2).err
     assert "cannot read size '10X'" in stage.lab_gpu("config", "set", "submit.mem", "10X", code=2).err

@@ -180,6 +180,16 @@ def test_results_come_in_the_order_of_the_tasks(master: FakeMaster, meanwhile: C
     assert client.gather([]) == [] and client.map([]) == []
 
 
+@pytest.mark.parametrize("timeout", ["5", -1, float("nan"), [1]])
+def test_a_timeout_that_is_none_is_a_sentence(master: FakeMaster, timeout: object) -> None:
+    client = Client()
+    task = client.submit("sleep 9")
+    for ask in (task.wait, lambda timeout: client.run("x", timeout=timeout), client.request_device):
+        with pytest.raises(Refused, match="a timeout is 0 or more seconds, or None"):
+            ask(timeout=timeout)  # type: ignore[operator]
+    assert len(master.tasks) == 1
+
+
 def test_waiting_ends_with_the_timeout_and_the_task_goes_on(master: FakeMaster) -> None:
     task = Client().submit("sleep 9")
     with pytest.raises(LabGpuTimeoutError, match=r"task 1 is not over after 0\.05 s"):

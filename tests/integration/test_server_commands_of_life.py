@@ -118,12 +118,13 @@ def test_a_master_that_a_first_command_started_is_taken_over_by_restart(home: st
     )
     done = server(home, "start")
     assert done.returncode == 2 and "lab-gpu server restart" in done.stderr
-    assert server(home, "restart").returncode == 0
+    assert server(home, "restart", "--role", "master").returncode == 0
     assert note(home)["settings"]["tcp"] and "--autostarted" not in note(home)["argv"]
 
 
-def test_an_agent_is_refused_clearly(home: str) -> None:
-    done = server(home, "start", "--role", "agent")
+@pytest.mark.parametrize("verb", ["start", "restart"])
+def test_an_agent_is_refused_clearly(home: str, verb: str) -> None:
+    done = server(home, verb, "--role", "agent")
     assert done.returncode == 2 and "use --role master" in done.stderr
 
 
@@ -134,16 +135,43 @@ def test_a_port_that_is_none(home: str, port: str) -> None:
 
 
 def test_in_the_foreground_the_process_becomes_the_master(home: str) -> None:
-    words = [sys.executable, "-c", WITH_PRETEND, "server", "start", "--foreground"]
+    words = [sys.executable, "-c", WITH_PRETEND, "server", "start", "--foreground", "--json"]
     with subprocess.Popen(
         words, env=environment(home), cwd=home, stdout=subprocess.PIPE, text=True
     ) as master:
         try:
             assert master.stdout
             ready = json.loads(master.stdout.readline())
-            assert ready["pid"] == master.pid and "--foreground" in ready["argv"]
+            assert ready["pid"] == master.pid and "--foreground" not in ready["argv"]
             assert server(home, "stop").returncode == 0
             assert master.wait(30) == 0
+        finally:
+            master.kill()
+
+
+def test_in_the_foreground_a_person_is_told_in_words(home: str) -> None:
+    start = [sys.executable, "-m", "lab_gpu", "server", "start", "--foreground"]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(start, env=environment(home), cwd=home, **streams) as master:
+        try:
+            assert master.stderr
+            said = master.stderr.readline()
+            port = note(home)["url"].rpartition(":")[2]
+            assert said.startswith(f"lab-gpu: the master runs: pid {master.pid}, http://")
+            for words, code, told in (
+                ([], 0, f"lab-gpu: a master with these settings runs already: pid {master.pid}"),
+                (["--manual-tick"], 2, "lab-gpu: cannot start with these settings: a master runs already"),
+            ):
+                other = subprocess.run([*start, *words], env=environment(home), cwd=home, capture_output=True)
+                assert (other.returncode, other.stdout) == (code, b"")
+                assert other.stderr.decode().startswith(told) and other.stderr.count(b"\n") == 1
+            with short_home() as second:
+                own = {"env": environment(second), "cwd": second}
+                taken = subprocess.run([*start, "--port", port], capture_output=True, text=True, **own)  # type: ignore[call-overload]
+            assert (taken.returncode, taken.stdout) == (2, "") and taken.stderr.count("\n") == 1
+            assert taken.stderr.startswith("lab-gpu: cannot ") and port in taken.stderr
+            assert server(home, "stop").returncode == 0
+            assert (master.wait(30), master.stdout.read()) == (0, "")  # type: ignore[union-attr]
         finally:
             master.kill()
 

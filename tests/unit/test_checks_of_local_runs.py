@@ -56,7 +56,7 @@ def test_a_venv_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_no_file_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "1.log").write_text("old")
     (tmp_path / "1.2.log").write_text("older")
-    path, log = local_log.opened(str(tmp_path), "1")
+    path, log = local_log.opened(str(tmp_path), "1", {})
     os.close(log)
     assert path == str(tmp_path / "1.3.log") and (tmp_path / "1.log").read_text() == "old"
 

@@ -39,6 +39,7 @@ class Problems:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: list[tuple[int, str]] = []
+        self.torn = False  # there is a task that could not be read at all
 
     def add(self, line: int, words: str) -> None:
         self.lines.append((line, f"{self.name}:{line}: {words}"))
@@ -66,8 +67,8 @@ def read_tasks(path: str) -> tuple[list[Body], list[int]]:
     text = _text_of(path, name)
     problems = Problems(name)
     entries = list(_entries(path, text, problems))
-    problems.raise_any()
     if not entries:
+        problems.raise_any()
         raise Refused(
             f'cannot submit {name}: there is no task in it; write one as {{"cmd": "python train.py"}}'
         )
@@ -111,6 +112,7 @@ class _TaskReader:
     def __init__(self, entries: list[Entry], problems: Problems) -> None:
         self.entries = entries
         self.problems = problems
+        self.all_there = not problems.torn  # else a name may be that of a task that could not be read
         self._read: dict[tuple[str, type, Any], Any] = {}
         self._places: dict[str, int] | None = None
 
@@ -162,7 +164,7 @@ class _TaskReader:
             else:
                 found += read_after(each)
         odd = [each["id"] for each in found if isinstance(each["id"], str) and not each["id"].startswith("@")]
-        if odd:
+        if odd and self.all_there:
             raise Refused(
                 f"cannot wait for '{odd[0]}': it is neither an id nor the name of a task of this file"
             )

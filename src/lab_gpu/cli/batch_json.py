@@ -57,6 +57,7 @@ class JsonText:
         following = len(self.text) if line_end < 0 else self._skip(line_end)
         following = self._next_object(at) if self.text[at] == "{" else following
         last = len(self.text[:following].rstrip(SPACE)) - 1
+        self.problems.torn = True
         self.problems.add(self._line_at(min(error.pos, last)), f"this is not JSON: {error.msg}")
         return following
 

@@ -11,6 +11,8 @@ from lab_gpu.core.errors import LabGpuError, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lab_gpu.cli.task_flags import Body
 
 MARK = "#LAB"
@@ -25,7 +27,7 @@ class Script:
         self.path = path
         self.lines = lines
 
-    def command(self, elsewhere: bool, arguments: list[str]) -> str:
+    def command(self, elsewhere: bool, arguments: Sequence[str] = ()) -> str:
         """How it is run. Where the task runs `elsewhere`, its path must hold there too."""
         return join([*self._program(elsewhere), *arguments])
 

@@ -58,8 +58,14 @@ class Deadline:
 
 
 def checked_timeout(timeout: float | None) -> float | None:
-    if timeout is not None and not timeout >= 0:
-        raise Refused(f"cannot wait {timeout} s: a timeout is 0 or more seconds, or None to wait for ever")
+    try:
+        sound = timeout is None or timeout >= 0
+    except TypeError:  # a text, a timedelta
+        sound = False
+    if not sound:
+        raise Refused(
+            f"cannot wait {timeout!r} s: a timeout is 0 or more seconds, or None to wait for ever; give a number"
+        )
     return timeout
 
 

@@ -10,12 +10,13 @@ import secrets
 import signal
 import socket
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab_gpu.core.errors import Broken, LabGpuError
+from lab_gpu.core.errors import Broken, LabGpuError, Refused
 from lab_gpu.core.places import database_path, log_path, state_path, token_path
 from lab_gpu.core.policy import parse_policy, policy_to_doc
 from lab_gpu.core.readings import parse_readings
@@ -313,12 +314,24 @@ def _announce(ground: Ground, house: House, found: dict[str, int]) -> None:
 
 def _tell(options: Options, doc: dict[str, Any]) -> None:
     """One line to whoever started us; they may have gone."""
+    if options.foreground:
+        sys.stderr.write(f"lab-gpu: {_in_words(doc)}\n")
+        return
     try:
         os.write(options.ready_fd, json.dumps(doc).encode() + b"\n")
         if options.ready_fd > 2:
             os.close(options.ready_fd)
     except OSError:
         pass
+
+
+def _in_words(doc: dict[str, Any]) -> str:
+    if "error" in doc and not doc.get("same"):
+        return str(doc["error"])
+    running = doc.get("running", doc)
+    where = running.get("url") or f"unix:{running.get('socket')}"
+    what = "a master with these settings runs already" if "running" in doc else "the master runs"
+    return "; ".join([f"{what}: pid {running.get('pid')}, {where}", *doc.get("notes", ())])
 
 
 def _tell_taken(options: Options, taken: HomeTaken) -> int:
@@ -333,8 +346,8 @@ def _tell_taken(options: Options, taken: HomeTaken) -> int:
         f"cannot start with these settings: a master runs already (pid {running.get('pid')}, {where});"
         " `lab-gpu server restart` with them replaces it, and running tasks go on"
     )
-    _tell(options, {"running": running, "same": same, "error": sentence, "exit": 1})
-    return 0 if same else 1
+    _tell(options, {"running": running, "same": same, "error": sentence, "exit": Refused.exit_code})
+    return 0 if same else Refused.exit_code
 
 
 def _close(ground: Ground, house: House, doors: DoorsProcess) -> None:

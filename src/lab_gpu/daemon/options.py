@@ -22,11 +22,12 @@ class Options:
     manual_tick: bool = False
     autostarted: bool = False
     ready_fd: int = 1
+    foreground: bool = False
 
     def lasting(self) -> dict[str, object]:
         """What makes two starts the same."""
         doc = asdict(self)
-        for name in ("home", "autostarted", "ready_fd"):
+        for name in ("home", "autostarted", "ready_fd", "foreground"):
             del doc[name]
         return doc
 
@@ -46,7 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--manual-tick", action="store_true")
     parser.add_argument("--autostarted", action="store_true")
     parser.add_argument(
-        "--foreground", action="store_true", help="stay with the terminal; the process does anyway"
+        "--foreground", action="store_true", help="say in words on stderr what else is told in JSON"
     )
     parser.add_argument("--ready-fd", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -59,6 +60,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         manual_tick=given.manual_tick,
         autostarted=given.autostarted,
         ready_fd=given.ready_fd,
+        foreground=given.foreground,
     )
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def named(args: argparse.Namespace) -> tuple[str, int | None]:
     """The node and its GPU, also where both are written as screens show them: node-1:0."""
-    node, colon, index = args.node.rpartition(":")
+    node, _, index = args.node.rpartition(":")
     if not (node and index.isascii() and index.isdigit()):
         return args.node, args.gpu
     if args.gpu not in (None, int(index)):

@@ -33,7 +33,6 @@ ANSWER_LIMIT_S = 5.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--role", choices=("master", "agent"), default="master", help="master (default)")
     add_settings(parser)
     parser.add_argument(
         "--manual-tick", action="store_true", default=None, help="plan only at `lab-gpu server tick`"
@@ -44,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """What `restart` takes as well."""
+    parser.add_argument("--role", choices=("master", "agent"), default="master", help="master (default)")
     parser.add_argument("--host", metavar="A", help="the address to listen on (default 127.0.0.1)")
     words = "the port to listen on (default 1895, or the next free one)"
     parser.add_argument("--port", type=frame.whole_number("--port", 1, 65535), metavar="P", help=words)
@@ -54,12 +54,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from lab_gpu.client.launch import start_master
 
-    if args.role == "agent":
-        raise Refused(NO_AGENT)
     home = own_home(os.environ)
     options = wanted(args, home, settings_of_running(home))
     if args.foreground:
-        return become_master(options)
+        return become_master(options, args.json)
     ready = start_master(options, frame.say)
     started = "running" not in ready
     if started:
@@ -90,6 +88,8 @@ def wanted(args: argparse.Namespace, home: str, before: dict[str, Any]) -> Start
     """The flags, and where one is not given what was before. The policy is checked before anything starts."""
     from lab_gpu.client.launch import StartOptions
 
+    if args.role == "agent":
+        raise Refused(NO_AGENT)
     return StartOptions(
         home,
         args.host or before.get("host"),
@@ -109,10 +109,11 @@ def checked_policy(path: str | None) -> str | None:
     return os.path.abspath(path)
 
 
-def become_master(options: StartOptions) -> int:
+def become_master(options: StartOptions, as_json: bool) -> int:
+    """A person, or the journal, is told in words; a program gets the ready line that every start waits for."""
     from lab_gpu.client.launch import master_words
 
-    words = [*master_words(options), "--foreground"]
+    words = [*master_words(options), *([] if as_json else ["--foreground"])]
     os.makedirs(options.home, mode=0o700, exist_ok=True)
     os.execv(words[0], words)
 

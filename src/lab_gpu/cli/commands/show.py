@@ -70,10 +70,14 @@ def facts(task: Json) -> list[tuple[str, str]]:
         ("limit", limit(task)),
         ("estimate", format_duration(task["estimate_s"]) if task.get("estimate_s") else ""),
         ("retries", retries(task)),
+        ("pauses", pauses(task)),
         ("if lost", "not run again" if task.get("never_twice") else ""),
         ("silence", silence(task)),
         ("submitted", moment(task.get("submitted_at"))),
-        ("not before", moment(task.get("not_before")) if task["state"] == "queued" else ""),
+        (
+            "next try" if task["attempts"] else "not before",
+            moment(task.get("not_before")) if task["state"] == "queued" else "",
+        ),
         ("may start", moment(task.get("estimated_start"))),
         ("started", moment(task.get("started_at"))),
         ("ended", moment(task.get("ended_at"))),
@@ -122,6 +126,16 @@ def silence(task: Json) -> str:
 def retries(task: Json) -> str:
     most = task.get("max_retries")
     return "unlimited" if most is None else str(most) if most else ""
+
+
+def pauses(task: Json) -> str:
+    """The rule by which a task that failed is tried again later."""
+    rule = task.get("retry") or {}
+    if not rule or rule.get("max_retries") == 0:
+        return ""
+    words = f"{format_duration(rule['pause_s'])} before a new try"
+    every = rule.get("before_backoff")
+    return f"{words}, {format_duration(rule['backoff_s'])} after every {every} failures" if every else words
 
 
 def moment(iso: str | None) -> str:

@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
             return submission.preview(args, api, bodies)
         answer = submission.add(api, bodies)
     except Refused as problem:
-        raise with_lines(problem, [(line, _size(body)) for line, body in zip(lines, bodies)], path) from None
+        sizes = [_size(body) for body in bodies]
+        raise with_lines(problem, list(zip(lines, sizes, strict=True)), path) from None
     if not (args.json and args.wait):
         _print(args, answer["tasks"])
     return _wait(args, api, answer["tasks"]) if args.wait else _tell_failed(answer["tasks"])

@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,8 @@ from lab_gpu.probe.host import HostProbe
 from lab_gpu.service.caretaking import use_policy
 from lab_gpu.service.gpu_book import GpuBook
 from lab_gpu.service.house import House, Standing
-from lab_gpu.service.keepers.directories import DirectoryKeeper, KeepRule, Remains
+from lab_gpu.service.keepers.directories import DirectoryKeeper, KeepRule, Remains, remove_files
+from lab_gpu.service.keepers.history import HistoryKeeper
 from lab_gpu.service.keepers.logs import LogKeeper
 from lab_gpu.service.launch import Launcher
 from lab_gpu.service.log_names import LogNames
@@ -264,7 +265,19 @@ def _timers(house: House) -> Timers:
     log_keeper = LogKeeper(
         lambda: [live.log_path for live in house.live.values()], lambda: house.policy.log_max_mib, house.warn
     )
-    return Timers(house, log_keeper, DirectoryKeeper(ended, now_at, rule, house.warn))
+    directories = DirectoryKeeper(ended, now_at, rule, house.warn)
+    history = HistoryKeeper(house.ledger, lambda: house.policy.finished_keep_days, _remove_files(house))
+    return Timers(house, log_keeper, [directories, history])
+
+
+def _remove_files(house: House) -> Callable[[str, str], None]:
+    def remove(log_path: str, directory: str) -> None:
+        try:
+            remove_files(log_path, directory)
+        except OSError as error:
+            house.warn(f"cannot remove {error.filename}: {error.strerror}; remove it by hand")
+
+    return remove
 
 
 def _settings(ground: Ground, house: House) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lab_gpu.service import declare, leasing
 from lab_gpu.service.clock_steps import moved
@@ -18,17 +18,18 @@ FIRST_CLEANING_S = 60.0
 
 
 class Timers:
-    def __init__(self, house: House, log_keeper: Keeper, remains_keeper: Keeper) -> None:
+    def __init__(self, house: House, log_keeper: Keeper, cleaners: Sequence[Keeper]) -> None:
+        """`cleaners` look after what has ended."""
         self._house = house
-        self._log_keeper, self._remains_keeper = log_keeper, remains_keeper
+        self._log_keeper = log_keeper
         self._logs_due: float | None = None
-        self._remains_due: float | None = house.now + FIRST_CLEANING_S
+        self._cleaning_due: dict[Keeper, float | None] = dict.fromkeys(cleaners, house.now + FIRST_CLEANING_S)
         self._sampled_at = 0.0
         self._quiet_since: float | None = None
 
     def shift(self, step_s: float) -> None:
         self._logs_due = moved(self._logs_due, step_s)
-        self._remains_due = moved(self._remains_due, step_s)
+        self._cleaning_due = {each: moved(due, step_s) for each, due in self._cleaning_due.items()}
         self._quiet_since = moved(self._quiet_since, step_s)
         self._sampled_at += step_s
 
@@ -47,7 +48,7 @@ class Timers:
             min((lease.expires_at for lease in house.leases.values() if lease.expires_at), default=None),
             min((due for live in house.live.values() if (due := _attempt_due(house, live))), default=None),
             self._logs_due,
-            self._remains_due,
+            *self._cleaning_due.values(),
         ]
         return min((due for due in dues if due is not None), default=None)
 
@@ -105,8 +106,9 @@ class Timers:
             self._logs_due = now + FIRST_LOG_LOOK_S
         elif self._logs_due <= now:
             self._logs_due = self._log_keeper.run_once(now)
-        if self._remains_due is not None and self._remains_due <= now:
-            self._remains_due = self._remains_keeper.run_once(now)
+        for cleaner, due in self._cleaning_due.items():
+            if due is not None and due <= now:
+                self._cleaning_due[cleaner] = cleaner.run_once(now)
 
     def _idle_due(self) -> float | None:
         if not self._house.standing.autostarted or self._busy():

@@ -280,6 +280,10 @@ class Attempts:
         row = self._db.execute(SQL["ended_attempt"], (attempt,)).fetchone()
         return tuple(row) if row else None
 
+    def files_of(self, task: TaskId) -> list[tuple[str, str]]:
+        """Log and directory of each of its attempts."""
+        return [(row[0], row[1]) for row in self._db.execute(SQL["files_of"], (task,))]
+
     def boot_id(self, attempt: AttemptId) -> str | None:
         row = self._db.execute(SQL["attempt_boot"], (attempt,)).fetchone()
         return row[0] if row else None
@@ -399,6 +403,16 @@ class Ledger:
 
     def remember(self, uid: int, key: str, answer: Doc, now: float) -> None:
         self._db.execute(SQL["remember_answer"], (key, uid, _json(answer), now))
+
+    def ended_before(self, moment: float, most: int) -> list[TaskId]:
+        """The oldest of the tasks that ended before it."""
+        return [TaskId(row[0]) for row in self._db.execute(SQL["ended_before"], (moment, most))]
+
+    def forget_task(self, task: TaskId) -> None:
+        """The task with its attempts and its history."""
+        self._db.execute(SQL["forget_dependencies"], (task, task))
+        for name in ("forget_attempts", "forget_events", "forget_task"):
+            self._db.execute(SQL[name], (task,))
 
     def forget_answers(self, before: float) -> None:
         self._db.execute(SQL["forget_answers"], (before,))

@@ -144,3 +144,16 @@ select id, log_path, directory, ended_at from attempt where ended_at > ? and out
 select id, log_path, directory, ended_at from attempt where id = ?;
 -- name: put_meta
 insert or replace into meta (key, value) values (?, ?);
+
+-- name: ended_before
+select id from task where ended_at < ? order by ended_at limit ?;
+-- name: files_of
+select log_path, directory from attempt where task_id = ? and outside = 0;
+-- name: forget_dependencies
+delete from dependency where task_id = ? or on_task_id = ?;
+-- name: forget_attempts
+delete from attempt where task_id = ?;
+-- name: forget_events
+delete from event where task_id = ?;
+-- name: forget_task
+delete from task where id = ?;

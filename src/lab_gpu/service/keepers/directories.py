@@ -54,7 +54,7 @@ class DirectoryKeeper:
         rule = self._rule()
         if rule.days is None and rule.total_mib is None:
             return None
-        self._learn()
+        more = self._learn(rule, now)
         removed = 0
         while self._kept and removed < AT_ONCE and self._too_much(rule, now):
             attempt, _, size = self._kept.popleft()
@@ -62,17 +62,25 @@ class DirectoryKeeper:
             if (remains := self._now_at(attempt)) is not None:
                 self._remove(remains)
             removed += 1
-        if removed == AT_ONCE:
+        if removed == AT_ONCE or more:
             return now + MORE_SOON_S
         return now + LOOK_AGAIN_S
 
-    def _learn(self) -> None:
-        for remains in self._ended(self._known_until):
+    def _learn(self, rule: KeepRule, now: float) -> bool:
+        """Without a limit on the total only the oldest matter: the rest is not looked at before its time.
+
+        True where there is more to learn of.
+        """
+        if rule.total_mib is None and self._kept and not self._too_much(rule, now):
+            return False
+        found = list(self._ended(self._known_until))
+        for remains in found:
             self._known_until = max(self._known_until, remains.ended_at)
             size = _size_bytes(remains)
             if size is not None:
                 self._kept.append((remains.attempt, remains.ended_at, size))
                 self._kept_bytes += size
+        return bool(found) and (rule.total_mib is not None or not self._kept)
 
     def _too_much(self, rule: KeepRule, now: float) -> bool:
         _, ended_at, _ = self._kept[0]
@@ -81,19 +89,23 @@ class DirectoryKeeper:
 
     def _remove(self, remains: Remains) -> None:
         try:
-            if os.path.lexists(remains.log_path):
-                os.unlink(remains.log_path)
-            if os.path.isdir(remains.directory):
-                shutil.rmtree(remains.directory)
+            remove_files(remains.log_path, remains.directory)
         except OSError as error:
             if not self._warned:
                 self._warned = True
                 self._warn(f"cannot remove {error.filename}: {error.strerror}; remove it by hand")
-            return
+
+
+def remove_files(log_path: str, directory: str) -> None:
+    """What an attempt left on disk; its task's own folder too once that is empty."""
+    if log_path and os.path.lexists(log_path):
+        os.unlink(log_path)
+    if directory and os.path.isdir(directory):
+        shutil.rmtree(directory)
         try:
-            os.rmdir(os.path.dirname(remains.directory))  # the task's own, once it is empty
+            os.rmdir(os.path.dirname(directory))
         except OSError:
-            pass
+            pass  # an attempt of before or after is still there
 
 
 def _size_bytes(remains: Remains) -> int | None:

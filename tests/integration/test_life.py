@@ -462,3 +462,22 @@ def _quiet(switches: object) -> bool:
     before = switches()  # type: ignore[operator]
     time.sleep(1.0)  # the thing measured: a span in which nothing may happen
     return bool(switches() - before <= 2)  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_a_log_that_grows_too_large_keeps_its_head_and_its_tail(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("log_max_mib: 1\n")
+    with a_home() as master:
+        assert master.start("--no-tcp", "--policy", str(policy))["ready"]
+        master.add_gpus(1)
+        filler = "head -c 4000000 /dev/zero | tr '\\0' x | fold -w 79"
+        task = master.submit(f"echo first; {filler}; {WAIT_FOR_GO}; echo; echo last")
+        log = wait_until(lambda: master.task(task)["log_path"], "it has a log")
+        wait_until(lambda: os.stat(log).st_size > 4_000_000, "it is written")
+        wait_until(lambda: os.stat(log).st_blocks * 512 < 2_000_000, "its middle is given back")
+        go(master)
+        master.wait(task)
+        text = Path(log).read_bytes()
+        assert text.startswith(b"first\n") and text.endswith(b"last\n")
+        assert len(text) > 4_000_000, "offsets hold"

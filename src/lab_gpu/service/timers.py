@@ -47,7 +47,7 @@ class Timers:
             self._idle_due(),
             min((lease.expires_at for lease in house.leases.values() if lease.expires_at), default=None),
             min((due for live in house.live.values() if (due := _attempt_due(house, live))), default=None),
-            self._logs_due,
+            self._log_look_due(),
             *self._cleaning_due.values(),
         ]
         return min((due for due in dues if due is not None), default=None)
@@ -99,16 +99,20 @@ class Timers:
         return self._sampled_at + SAMPLE_S
 
     def _keep(self, now: float) -> None:
-        """Logs grow only while something runs; the remains of what ended are looked at now and then."""
-        if not self._house.live:
-            self._logs_due = None
-        elif self._logs_due is None:
-            self._logs_due = now + FIRST_LOG_LOOK_S
-        elif self._logs_due <= now:
+        logs_due = self._log_look_due()
+        if logs_due is not None and logs_due <= now:
             self._logs_due = self._log_keeper.run_once(now)
         for cleaner, due in self._cleaning_due.items():
             if due is not None and due <= now:
                 self._cleaning_due[cleaner] = cleaner.run_once(now)
+
+    def _log_look_due(self) -> float | None:
+        """Logs grow only while something runs."""
+        if not self._house.live or not self._house.policy.log_max_mib:
+            self._logs_due = None
+        elif self._logs_due is None:
+            self._logs_due = self._house.now + FIRST_LOG_LOOK_S
+        return self._logs_due
 
     def _idle_due(self) -> float | None:
         if not self._house.standing.autostarted or self._busy():

@@ -92,7 +92,7 @@ def loop(house: House) -> Iterator[Loop]:
 
 def timers_of(house: House) -> Timers:
     nothing = LogKeeper(lambda: (), lambda: 0, house.warn)
-    return Timers(house, nothing, nothing)
+    return Timers(house, nothing, [])
 
 
 def test_an_order_that_meets_a_mistake_of_ours_leaves_nothing_behind(

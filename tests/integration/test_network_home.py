@@ -43,4 +43,4 @@ def test_everything_works_through_the_only_connection() -> None:
         Path(master.home, "go").touch()
         assert master.wait(running)[0]["state"] == "completed"
         master.stop()
-        assert not os.path.exists(ready["socket"])
+        assert not os.path.exists(os.path.dirname(ready["socket"]))

@@ -374,5 +374,17 @@ def _close(ground: Ground, house: House, doors: DoorsProcess) -> None:
             os.unlink(path)
         except OSError:
             pass
+    _leave_runtime_dir(ground)
     ground.database.close()
     ground.lock.release()
+
+
+def _leave_runtime_dir(ground: Ground) -> None:
+    """A folder under /tmp that was made for the socket goes with the last socket in it."""
+    folder = os.path.dirname(ground.socket_path)
+    if folder == ground.options.home:
+        return
+    try:
+        os.rmdir(folder)
+    except OSError:
+        pass  # another home's socket lies there

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from lab_gpu.core.errors import Broken
+from lab_gpu.service.points import LABELS
+from tests.integration.test_crash import submit_until_acknowledged
+from tests.support.filling import fill
 from tests.support.masters import Master, a_home, wait_until
 
 
@@ -28,15 +34,9 @@ def small_disk(master: Master) -> Iterator[None]:
         )
 
 
-def fill(home: str) -> str:
+def filled(home: str) -> str:
     path = f"{home}/filler"
-    with open(path, "wb", buffering=0) as file:
-        for size in (1 << 16, 1 << 12, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
+    fill(path)
     return path
 
 
@@ -49,7 +49,7 @@ def test_a_full_disk_loses_nothing_and_says_so() -> None:
         running = master.submit("while [ ! -e go ]; do sleep 0.05; done", log_root=logs)
         waiting = master.submit("true", log_root=logs)
         master.wait_state(running, "running")
-        filler = fill(master.home)
+        filler = filled(master.home)
         with pytest.raises(Broken, match="disk"):
             for _ in range(200):  # some fit into pages that are there already
                 master.submit("echo " + "x" * 2000)
@@ -70,7 +70,7 @@ def test_a_master_outlives_that_its_own_log_is_full_too_and_answers_those_who_lo
         go = f"{os.path.dirname(master.home)}/go"
         task = master.submit(f"while [ ! -e {go} ]; do sleep 0.05; done", gpus=0, log_root=logs)
         master.wait_state(task, "running")
-        filler = fill(master.home)
+        filler = filled(master.home)
         open(go, "w").close()  # its end is what cannot be written
         for _ in range(20):
             with pytest.raises(Broken, match="disk"):
@@ -85,7 +85,7 @@ def test_a_master_outlives_that_its_own_log_is_full_too_and_answers_those_who_lo
 @pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
 def test_a_start_on_a_full_disk_says_so() -> None:
     with a_home() as master, small_disk(master):
-        fill(master.home)
+        filled(master.home)
         ready = master.start()
         assert ready["error"].startswith(("cannot start a master", "cannot open the database"))
         assert ready["exit"] == Broken.exit_code
@@ -100,7 +100,7 @@ def test_a_task_that_ends_on_a_full_disk_keeps_its_exit_code() -> None:
         go = f"{os.path.dirname(master.home)}/go"
         task = master.submit(f"while [ ! -e {go} ]; do sleep 0.05; done; exit 7", log_root=logs)
         master.wait_state(task, "running")
-        filler = fill(master.home)
+        filler = filled(master.home)
         open(go, "w").close()
         wait_until(
             lambda: "full" in master.log() or master.task(task)["state"] == "failed", "its end is seen"
@@ -108,3 +108,33 @@ def test_a_task_that_ends_on_a_full_disk_keeps_its_exit_code() -> None:
         os.unlink(filler)
         (ended,) = master.wait(task)
         assert (ended["state"], ended["exit_code"]) == ("failed", 7)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a small disk needs root")
+@pytest.mark.parametrize("label", LABELS)
+def test_a_disk_that_fills_at_any_point_loses_nothing(label: str, tmp_path: Path) -> None:
+    """The same trip as in the crash tests; room is made again once the master has met the full disk."""
+    ran = tmp_path / "ran"
+    with a_home() as master, small_disk(master):
+        master.start()
+        master.add_gpus(1)
+        master.stop()
+        filler = Path(master.home, "filler")
+        where = {"FILL_AT": f"{label}:2", "FILLER": str(filler)}
+        assert master.start(module="tests.support.filling", **where)["ready"], master.log()
+        ids: list[int] = []
+        stop = threading.Event()
+        client = threading.Thread(target=submit_until_acknowledged, args=(master, ran, ids, stop))
+        client.start()
+        try:
+            wait_until(filler.exists, "the disk fills")
+            wait_until(lambda: "full" in master.log() or not client.is_alive(), "somebody meets it")
+            filler.unlink()
+            client.join(timeout=30)
+            ended = master.wait(*ids)
+        finally:
+            stop.set()
+            client.join()
+        assert {task["state"] for task in ended} == {"completed"}, ended
+        assert Counter(map(int, ran.read_text().split())) == dict.fromkeys(ids, 1)

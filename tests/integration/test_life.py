@@ -224,6 +224,16 @@ def test_limits_on_time_and_on_silence() -> None:
         assert second["state"] == "failed" and "no output" in second["reason"]
 
 
+def test_a_program_stopped_for_its_silence_has_failed_even_where_it_saves_and_exits_cleanly() -> None:
+    with a_master() as master:
+        Path(master.home, "train.py").write_text(CHECKPOINTS)
+        task = master.submit(f"{sys.executable} train.py", no_output_limit_s=1.5)
+        wait_until(lambda: os.path.exists(f"{master.home}/ready"), "it trains")
+        [ended] = master.wait(task)
+        assert ended["state"] == "failed" and "no output" in ended["reason"]
+        assert _text(f"{master.home}/saved") == "yes"
+
+
 # --- what follows an end -------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ from lab_gpu.service.operations import OPERATIONS
 from lab_gpu.service.planning import arm_next, run_pass
 from lab_gpu.service.projection import Projection
 from lab_gpu.service.recover import recover
-from lab_gpu.service.start import begin_launched, start_launched
+from lab_gpu.service.start import note_begun, start_launched, write_begun
 from lab_gpu.store.database import Database
 from lab_gpu.store.ledger import Ledger
 from lab_gpu.wire.inside import Caller
@@ -192,13 +192,17 @@ class PretendHouse:
     def step(self) -> None:
         """A turn of the loop: what is due, a pass, launches, what is made beforehand."""
         house = self.house
+        self.plan_and_launch()
         with self.database.transaction():
-            house.projection.wake_due(self.now)
-            run_pass(house)
-        self._after()
-        with self.database.transaction():
-            begin_launched(house)
+            write_begun(house)
             arm_next(house)
+        note_begun(house)
+
+    def plan_and_launch(self) -> None:
+        with self.database.transaction():
+            self.house.projection.wake_due(self.now)
+            run_pass(self.house)
+        self._after()
 
     def end(self, task: int, code: int) -> None:
         """The task's command ends."""

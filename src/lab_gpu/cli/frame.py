@@ -223,6 +223,18 @@ def watch(
     return 0
 
 
+def watch_tasks(args: argparse.Namespace, part: str, draw: Callable[[Any], list[str]]) -> int:
+    """The same for that part of each task that was named; one alone is told as itself, not as a list."""
+    api = master(args)
+    ids = task_ids(args.ids, api)
+
+    def fetch() -> Any:
+        found = [api.get(f"/api/v1/tasks/{number}{part}") for number in ids]
+        return found[0] if len(found) == 1 else found
+
+    return watch(args, api, fetch, draw)
+
+
 def show(args: argparse.Namespace, document: Any, draw: Callable[[Any], list[str]]) -> None:
     if args.json:
         print_json(document)

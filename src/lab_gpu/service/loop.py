@@ -24,7 +24,7 @@ from lab_gpu.service.operations import OPERATIONS, READS
 from lab_gpu.service.planning import arm_next, run_pass
 from lab_gpu.service.ports import Doors
 from lab_gpu.service.recover import restore
-from lab_gpu.service.start import begin_launched, start_launched
+from lab_gpu.service.start import note_begun, start_launched, write_begun
 from lab_gpu.service.timers import Timers
 from lab_gpu.wire.inside import Caller
 
@@ -173,7 +173,7 @@ class Loop:
             self._doors_again_at = house.now + self._forget_doors()
         if self._doors_again_at is not None and self._doors_again_at <= house.now:
             self._restart_doors()
-        if house.begun or house.passes != self._passes_armed_for:
+        if (house.begun and self._write_again_at is None) or house.passes != self._passes_armed_for:
             self._passes_armed_for = house.passes
             self._afterwards()
         self._push()
@@ -307,11 +307,12 @@ class Loop:
         house = self._house
         try:
             with house.ledger.database.transaction():
-                begin_launched(house)
+                write_begun(house)
                 points.reached("begun_written")
                 if not house.standing.manual_tick:
                     arm_next(house)
                 points.reached("armed")
+            note_begun(house)
             points.reached("armed_committed")
         except Exception:  # what is made beforehand can wait: it is made when its turn comes
             traceback.print_exc(file=sys.stderr)

@@ -34,6 +34,8 @@ from lab_gpu.service.projection import OpenTask
 from lab_gpu.service.promises import release
 from lab_gpu.service.stop import sweep, tree_of
 
+BEHIND_ALL = -1  # as `front`: after everybody, whatever their priority
+
 
 def runner_ended(house: House, task_id: TaskId) -> None:
     """Its shell is over. When nothing of it lives any more, it is settled."""
@@ -126,7 +128,7 @@ def settle(house: House, live: Live, facts: Facts) -> None:
     now = house.now
     task = house.projection.tasks[live.task]
     ending = ending_of(facts)
-    if live.stop_why == "no_output" and ending is not Ending.OK:
+    if live.stop_why == "no_output" and (ending is not Ending.OK or facts.signalled):
         ending = Ending.ERROR
     detail = _detail(live, task, facts, ending)
     move_attempt(live.state, "end")
@@ -227,9 +229,6 @@ def _follow(
         house.now, kind, task.id, number, ending=ending.value, exit_code=code, reason=found.reason
     )
     house.projection.requeued(task, front=front, position=position)
-
-
-BEHIND_ALL = -1
 
 
 def _finish(

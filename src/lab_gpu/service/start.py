@@ -39,18 +39,21 @@ def _look_after(house: House) -> None:
         publish(house)
 
 
-def begin_launched(house: House) -> None:
-    """Notes that they run. No GPU waits for this, so it shares the commit of what is armed next."""
+def write_begun(house: House) -> None:
+    """Writes that they run. No GPU waits for this, so it shares the commit of what is armed next."""
     for live in house.begun:
-        if (
-            house.live.get(live.task) is live
-            and live.state is AttemptState.LAUNCHING
-            and not live.launch_problem
-        ):
-            _begin(house, live)
+        if _has_begun(house, live):
+            house.ledger.attempts.begin(live.id, live.started_at or house.now)
+
+
+def note_begun(house: House) -> None:
+    """After that commit; should it fail, it is written with the next one."""
+    for live in house.begun:
+        if _has_begun(house, live):
+            live.state = move_attempt(live.state, "begin")
     house.begun.clear()
 
 
-def _begin(house: House, live: Live) -> None:
-    live.state = move_attempt(live.state, "begin")
-    house.ledger.attempts.begin(live.id, live.started_at or house.now)
+def _has_begun(house: House, live: Live) -> bool:
+    here = house.live.get(live.task) is live
+    return here and live.state is AttemptState.LAUNCHING and not live.launch_problem

@@ -19,8 +19,6 @@ from lab_gpu.service.projection import OpenTask, from_row, satisfied
 from lab_gpu.service.stop import begin_stop
 from lab_gpu.wire.inside import Caller
 
-BEHIND_ALL = -1
-
 
 def act(house: House, who: Caller, args: Mapping[str, Any]) -> Answer:
     """One wish for many tasks; those it cannot be met for are told apart from the others."""

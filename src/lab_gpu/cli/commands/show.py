@@ -22,14 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    api = frame.master(args)
-    ids = frame.task_ids(args.ids, api)
-
-    def fetch() -> Any:
-        tasks = [api.get(f"/api/v1/tasks/{number}") for number in ids]
-        return tasks[0] if len(tasks) == 1 else tasks
-
-    return frame.watch(args, api, fetch, draw)
+    return frame.watch_tasks(args, "", draw)
 
 
 def draw(document: Json | list[Json]) -> list[str]:

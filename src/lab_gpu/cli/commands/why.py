@@ -20,14 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    api = frame.master(args)
-    ids = frame.task_ids(args.ids, api)
-
-    def fetch() -> Any:
-        answers = [api.get(f"/api/v1/tasks/{number}/why") for number in ids]
-        return answers[0] if len(answers) == 1 else answers
-
-    return frame.watch(args, api, fetch, draw)
+    return frame.watch_tasks(args, "/why", draw)
 
 
 def draw(document: Json | list[Json]) -> list[str]:
